@@ -1,0 +1,36 @@
+# Everything a developer types. `make run` and `make test` set up what they need on a fresh machine.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run test check bench format clean
+
+run: $(STAMP) ## start a broker with its data under ./data
+	$(BIN)/skylog serve --data-dir data
+
+test: check ## lint, types, then every test
+	$(BIN)/python -m pytest
+
+check: $(STAMP) ## ruff and mypy --strict
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+format: $(STAMP) ## rewrite the sources the way `make check` wants them
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
+
+bench: $(STAMP) ## measure; results go to benchmarks/results
+	$(BIN)/pip install --quiet -e '.[bench]'
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -e '.[dev]'
+	@touch $@
