@@ -1,0 +1,160 @@
+"""Configuration: frozen dataclasses whose fields carry Kafka's property names.
+
+Each owner declares its settings beside its code::
+
+    @dataclass(frozen=True)
+    class LogConfig:
+        segment_bytes: int = setting("segment.bytes", 1 << 30, "Roll to a new file at this size.", minimum=14)
+
+and `parse(LogConfig, {"segment.bytes": "1048576"})` makes one from strings. An unknown key is refused with the
+nearest known one named; so is a value that does not fit. This module knows how settings are declared and read,
+not which settings there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from skylog.errors import ConfigError
+
+T = TypeVar("T")
+
+_SETTING = "skylog.setting"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one key. `kind` is Kafka's type name: boolean, int, long, double, string or list."""
+
+    key: str
+    field: str
+    kind: str
+    default: Any
+    doc: str
+    minimum: float | None
+    maximum: float | None
+    choices: tuple[str, ...]
+    broker_key: str | None
+    read_only: bool
+
+    def parse(self, text: str) -> Any:
+        """The value that `text` stands for. Raises ConfigError where it stands for none."""
+        try:
+            value = self._convert(text.strip())
+        except ValueError:
+            raise ConfigError(f"{self.key}={text}: expected {_ARTICLE[self.kind]}") from None
+        for item in value if isinstance(value, tuple) else (value,):
+            if self.choices and item not in self.choices:
+                raise ConfigError(f"{self.key}={text}: expected one of {', '.join(self.choices)}")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if self.minimum is not None and value < self.minimum:
+                raise ConfigError(f"{self.key}={text}: must be at least {self.minimum:g}")
+            if self.maximum is not None and value > self.maximum:
+                raise ConfigError(f"{self.key}={text}: must be at most {self.maximum:g}")
+        return value
+
+    def _convert(self, text: str) -> Any:
+        match self.kind:
+            case "boolean":
+                if text.lower() not in ("true", "false"):
+                    raise ValueError(text)
+                return text.lower() == "true"
+            case "int" | "long":
+                bits = 31 if self.kind == "int" else 63
+                number = int(text)
+                if not -(1 << bits) <= number < 1 << bits:
+                    raise ValueError(text)
+                return number
+            case "double":
+                return float(text)
+            case "list":
+                return tuple(item.strip() for item in text.split(",") if item.strip())
+            case _:
+                return text
+
+    def format(self, value: Any) -> str:
+        """`value` as Kafka would print it."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return "" if value is None else str(value)
+
+
+_ARTICLE = {
+    "boolean": "true or false",
+    "int": "a whole number of 32 bits",
+    "long": "a whole number of 64 bits",
+    "double": "a number",
+    "string": "text",
+    "list": "a list separated by commas",
+}
+_KINDS: dict[type, str] = {bool: "boolean", int: "long", float: "double", str: "string", tuple: "list"}
+
+
+def setting(
+    key: str,
+    default: Any,
+    doc: str,
+    *,
+    kind: str | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+    broker_key: str | None = None,
+    read_only: bool = False,
+) -> Any:
+    """Declare a dataclass field as the setting `key`. `broker_key` names the broker-wide default of a topic's key."""
+    kind = kind or _KINDS[type(default)]
+    facts = Setting(key, "", kind, default, doc, minimum, maximum, choices, broker_key, read_only)
+    return dataclasses.field(default=default, metadata={_SETTING: facts})
+
+
+@cache
+def settings(owner: type) -> dict[str, Setting]:
+    """The settings that the dataclass `owner` declares, by key."""
+    return {
+        field.metadata[_SETTING].key: dataclasses.replace(field.metadata[_SETTING], field=field.name)
+        for field in dataclasses.fields(owner)
+        if _SETTING in field.metadata
+    }
+
+
+def find(owner: type, key: str) -> Setting:
+    """The setting `key` of `owner`. Raises ConfigError naming the nearest key there is."""
+    known = settings(owner)
+    if key in known:
+        return known[key]
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    raise ConfigError(f"unknown configuration key '{key}'{hint}")
+
+
+def parse(owner: type[T], values: Mapping[str, str], base: T | None = None) -> T:
+    """An `owner` made of `base` (or the defaults) with the given keys replaced."""
+    changes = {}
+    for key, text in values.items():
+        known = find(owner, key)
+        changes[known.field] = known.parse(text)
+    if base is None:
+        return owner(**changes)
+    return dataclasses.replace(base, **changes)  # type: ignore[type-var]  # T is always a dataclass
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """The `key=value` lines of a properties file; `#` and `!` start comments."""
+    values = {}
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.strip()
+        if not line or line[0] in "#!":
+            continue
+        key, separator, value = line.partition("=")
+        if not separator:
+            raise ConfigError(f"line {number}: expected key=value, found {line!r}")
+        values[key.strip()] = value.strip()
+    return values

@@ -1,0 +1,176 @@
+"""The 61-byte header of a v2 record batch, and what can be known of a batch without opening it.
+
+Layout (big-endian), positions from the start of the batch::
+
+     0  base_offset             int64   assigned by the broker, outside the CRC
+     8  batch_length            int32   bytes after this field
+    12  partition_leader_epoch  int32   assigned by the broker, outside the CRC
+    16  magic                   int8    2
+    17  crc                     uint32  CRC-32C of everything from `attributes` to the end
+    21  attributes              int16   bits 0-2 codec, 3 log-append time, 4 transactional, 5 control
+    23  last_offset_delta       int32
+    27  base_timestamp          int64
+    35  max_timestamp           int64
+    43  producer_id             int64
+    51  producer_epoch          int16
+    53  base_sequence           int32
+    57  record_count            int32
+    61  records, compressed as one block
+
+`base_offset` and `partition_leader_epoch` can be written without touching the CRC: that is what makes an
+append cost the same for one record and for a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from skylog.errors import SkylogError
+from skylog.records.compression import Codec
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC: Final = 2
+HEADER_BYTES: Final = 61
+LOG_OVERHEAD_BYTES: Final = 12  # base_offset and batch_length
+CRC_START: Final = 21
+SMALLEST_RECORD_BYTES: Final = 7  # seven one-byte fields: the shortest record that can be encoded
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_CRC = Struct(">I")
+_OFFSET = Struct(">q")
+_OFFSET_LENGTH_EPOCH = Struct(">qii")
+_OFFSET_LENGTH = Struct(">qi")
+_ATTRIBUTES = Struct(">h")
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+
+
+class InvalidBatchError(SkylogError):
+    """Bytes that are not a sound batch. `corrupt` tells damage (a CRC or a length) from nonsense in a field."""
+
+    def __init__(self, message: str, *, corrupt: bool = False) -> None:
+        super().__init__(message)
+        self.corrupt = corrupt
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch. See the module's docstring for the fields."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @classmethod
+    def read(cls, buffer: Buffer, position: int = 0) -> BatchHeader:
+        """The header at `position`, where at least `HEADER_BYTES` bytes must be."""
+        return cls._make(_HEADER.unpack_from(buffer, position))
+
+    def pack(self) -> bytes:
+        return _HEADER.pack(*self)
+
+    @property
+    def size_bytes(self) -> int:
+        return LOG_OVERHEAD_BYTES + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; sequences wrap at 2^31."""
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def codec(self) -> Codec:
+        return Codec(self.attributes & CODEC_MASK)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+
+def check_batch(buffer: Buffer, position: int = 0, end: int | None = None) -> BatchHeader:
+    """The header of the batch at `position`, after checking all that can be checked without opening it.
+
+    Raises InvalidBatchError for a batch that does not end by `end`, has another magic, a wrong CRC, or counts
+    that contradict each other.
+    """
+    available = (len(buffer) if end is None else end) - position
+    if available < HEADER_BYTES:
+        raise InvalidBatchError(f"{available} bytes are too short for a batch header of {HEADER_BYTES}", corrupt=True)
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    (_, length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count) = header
+    size_bytes = length + LOG_OVERHEAD_BYTES
+    if magic != MAGIC:
+        raise InvalidBatchError(f"batch has magic {magic}, only format {MAGIC} is stored", corrupt=False)
+    if not HEADER_BYTES <= size_bytes <= available:
+        raise InvalidBatchError(f"batch says it has {size_bytes} bytes, {available} are there", corrupt=True)
+    actual = crc32c(memoryview(buffer)[position + CRC_START : position + size_bytes])
+    if actual != crc:
+        raise InvalidBatchError(f"batch has CRC {crc:#010x}, its bytes give {actual:#010x}", corrupt=True)
+    # An emptied batch (compaction) keeps its offset range with fewer or no records, so only the upper bound holds.
+    if not 0 <= count <= last_offset_delta + 1:
+        raise InvalidBatchError(f"batch says it has {count} records over {last_offset_delta + 1} offsets")
+    if attributes & CODEC_MASK == 0 and count * SMALLEST_RECORD_BYTES > size_bytes - HEADER_BYTES:
+        raise InvalidBatchError(f"{count} records cannot fit into {size_bytes - HEADER_BYTES} bytes")
+    if attributes & CODEC_MASK > Codec.ZSTD:
+        raise InvalidBatchError(f"batch has unknown codec {attributes & CODEC_MASK}")
+    if producer_id >= 0 and base_sequence < 0 and not attributes & CONTROL:
+        raise InvalidBatchError(f"producer {producer_id} sent the sequence number {base_sequence}")
+    return header
+
+
+def stamp_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
+    """Write the broker's two fields into a batch in place. The CRC stays right: it does not cover them."""
+    length = _OFFSET_LENGTH.unpack_from(batch, position)[1]
+    _OFFSET_LENGTH_EPOCH.pack_into(batch, position, base_offset, length, leader_epoch)
+
+
+def stamp_append_time(batch: bytearray | memoryview, now_ms: int, position: int, size_bytes: int) -> None:
+    """Mark a batch as log-append time in place: attribute bit, max timestamp, and the CRC over both."""
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, position + 21)
+    _ATTRIBUTES.pack_into(batch, position + 21, attributes | LOG_APPEND_TIME)
+    _OFFSET.pack_into(batch, position + 35, now_ms)
+    _CRC.pack_into(batch, position + 17, crc32c(memoryview(batch)[position + CRC_START : position + size_bytes]))
+
+
+def iterate_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch in `buffer`, by header alone; an incomplete last one is left out."""
+    position, end = 0, len(buffer)
+    while end - position >= HEADER_BYTES:
+        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        if header.size_bytes < HEADER_BYTES or header.size_bytes > end - position:
+            return
+        yield position, header
+        position += header.size_bytes

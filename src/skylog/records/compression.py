@@ -1,0 +1,140 @@
+"""The four codecs of a record batch, as Kafka's clients frame them.
+
+Decompression is bounded: a few bytes may claim to be gigabytes, so nobody here allocates what a block says of
+itself beyond `limit_bytes`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+import cramjam
+
+from skylog.errors import SkylogError
+
+Buffer = bytes | bytearray | memoryview
+
+DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
+
+
+class Codec(IntEnum):
+    """Codec numbers of the attribute bits; the names are the values of `compression.type`."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class CompressionError(SkylogError):
+    """A block that does not decompress, or not within the limit."""
+
+
+def compress(codec: Codec, data: Buffer) -> bytes:
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            deflate = zlib.compressobj(wbits=31)
+            return deflate.compress(data) + deflate.flush()
+        case Codec.SNAPPY:
+            return _compress_snappy(data)
+        case Codec.LZ4:
+            return bytes(cramjam.lz4.compress(data))
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data))
+
+
+def decompress(codec: Codec, data: Buffer, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
+    """The bytes that `data` holds. Raises CompressionError for damage, and beyond `limit_bytes`."""
+    try:
+        match codec:
+            case Codec.NONE:
+                return bytes(data)
+            case Codec.GZIP:
+                return _decompress_gzip(data, limit_bytes)
+            case Codec.SNAPPY:
+                return _decompress_snappy(data, limit_bytes)
+            case Codec.LZ4:
+                return _decompress_growing(cramjam.lz4.decompress_into, data, limit_bytes)
+            case Codec.ZSTD:
+                return _decompress_growing(cramjam.zstd.decompress_into, data, limit_bytes)
+    except (zlib.error, cramjam.DecompressionError, ValueError, IndexError) as error:
+        raise CompressionError(f"{codec.name.lower()} block of {len(data)} bytes cannot be read: {error}") from error
+
+
+def _too_large(limit_bytes: int) -> CompressionError:
+    return CompressionError(f"block decompresses to more than the limit of {limit_bytes} bytes")
+
+
+def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
+    inflate = zlib.decompressobj(wbits=31)
+    out = inflate.decompress(data, limit_bytes)
+    if inflate.unconsumed_tail:
+        raise _too_large(limit_bytes)
+    if not inflate.eof:
+        raise zlib.error("incomplete stream")
+    return out
+
+
+def _decompress_growing(into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int) -> bytes:
+    """Decompress into a buffer that grows eightfold up to the limit: neither codec tells its size reliably."""
+    size = min(limit_bytes, max(4096, len(data) * 8))
+    while True:
+        out = bytearray(size)
+        try:
+            written = into(data, out)
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise
+            if size >= limit_bytes:
+                raise _too_large(limit_bytes) from error
+            size = min(limit_bytes, size * 8)
+        else:
+            del out[written:]
+            return bytes(out)
+
+
+# Java's clients wrap snappy into their own stream of blocks; librdkafka and others send one raw block. Both are read.
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES: Final = 16
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_INT32 = Struct(">i")
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    out = bytearray(_XERIAL_MAGIC + _INT32.pack(1) + _INT32.pack(1))
+    view = memoryview(data)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        out += _INT32.pack(len(block)) + block
+    return bytes(out)
+
+
+def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_raw_snappy(view, limit_bytes)
+    out = bytearray()
+    position = _XERIAL_HEADER_BYTES
+    while position < len(view):
+        if len(view) - position < _INT32.size:
+            raise ValueError("incomplete block length")
+        (length,) = _INT32.unpack_from(view, position)
+        position += _INT32.size
+        if not 0 < length <= len(view) - position:
+            raise ValueError(f"block length {length} at byte {position}")
+        out += _decompress_raw_snappy(view[position : position + length], limit_bytes - len(out))
+        position += length
+    return bytes(out)
+
+
+def _decompress_raw_snappy(block: memoryview, limit_bytes: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
+        raise _too_large(limit_bytes)
+    return bytes(cramjam.snappy.decompress_raw(block))

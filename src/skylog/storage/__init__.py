@@ -1,0 +1,12 @@
+"""Logs on disk: segments, indexes, recovery, retention, producer state.
+
+Files only: no sockets, no event loop, no wire messages. What survives a crash is this package's promise.
+"""
+
+from skylog.storage.admission import RejectedRecordsError
+from skylog.storage.config import LogConfig
+from skylog.storage.files import FileSlice
+from skylog.storage.log import AppendResult, FlushTask, Log
+from skylog.storage.log_dir import Identity, LogDir
+
+__all__ = ["AppendResult", "FileSlice", "FlushTask", "Identity", "Log", "LogConfig", "LogDir", "RejectedRecordsError"]

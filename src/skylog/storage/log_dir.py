@@ -1,0 +1,174 @@
+"""A data directory: the logs in it, and what must be known before they can be opened.
+
+    meta.properties                    who this broker is
+    recovery-point-offset-checkpoint   how far each log is on disk
+    log-start-offset-checkpoint        where each log begins
+    clean-shutdown                     there only between a clean stop and the next start; the last segments' sizes
+    lock                               held by the broker that uses the directory
+    <topic>-<partition>/               one log each
+    <…>.deleted                        logs of deleted topics, on their way out
+
+The caller decides in which thread things run; nothing here is called from two at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import logging
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from skylog.clock import Clock
+from skylog.config import read_properties
+from skylog.errors import SkylogError
+from skylog.model import TopicPartition
+from skylog.storage.checkpoint import LOG_STARTS, RECOVERY_POINTS, read_checkpoint, write_checkpoint
+from skylog.storage.config import LogConfig
+from skylog.storage.files import FilePool, LogFile, OpenFile, replace_file, sync_directory
+from skylog.storage.log import Log
+from skylog.storage.segment import segment_bases, segment_path
+
+logger = logging.getLogger(__name__)
+
+CLEAN_SHUTDOWN: Final = "clean-shutdown"
+DELETED_SUFFIX: Final = ".deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the broker is, for as long as the directory lives."""
+
+    cluster_id: str
+    node_id: int
+
+
+class LogDir:
+    """The open data directory. After a clean stop logs are opened without reading them; `clean` tells if it was."""
+
+    def __init__(self, path: Path, clock: Clock, open_file: OpenFile = LogFile) -> None:
+        self.path = path.absolute()
+        self._clock = clock
+        self.pool = FilePool(open_file)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = self._acquire_lock()
+        self.logs: dict[TopicPartition, Log] = {}
+        self._recovery_points = read_checkpoint(self.path / RECOVERY_POINTS)
+        self._log_starts = read_checkpoint(self.path / LOG_STARTS)
+        marker = self.path / CLEAN_SHUTDOWN
+        self.clean = marker.exists()
+        self._closed_sizes = read_checkpoint(marker)
+        marker.unlink(missing_ok=True)
+        sync_directory(self.path)
+
+    def _acquire_lock(self) -> int:
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise SkylogError(
+                f"{self.path} is in use by another broker; stop it or choose another --data-dir"
+            ) from None
+        return fd
+
+    def identify(self, node_id: int) -> Identity:
+        """The identity in meta.properties, made on the first start. Raises if the directory is another broker's."""
+        path = self.path / "meta.properties"
+        if path.exists():
+            values = read_properties(path.read_text())
+            stored = Identity(values["cluster.id"], int(values["node.id"]))
+            if stored.node_id != node_id:
+                raise SkylogError(
+                    f"{self.path} belongs to broker {stored.node_id}, this one is configured as {node_id}"
+                )
+            return stored
+        identity = Identity(new_cluster_id(), node_id)
+        lines = ["version=1", f"cluster.id={identity.cluster_id}", f"node.id={node_id}"]
+        replace_file(path, ("\n".join(lines) + "\n").encode())
+        return identity
+
+    def open_log(self, name: TopicPartition, config: LogConfig) -> Log:
+        """Open the log of a partition, or begin it."""
+        directory = self.path / str(name)
+        log = self.logs[name] = Log(
+            directory,
+            name,
+            config,
+            self.pool,
+            recovery_point=self._recovery_points.get(name, 0),
+            log_start_offset=self._log_starts.get(name, 0),
+            clean=self.clean and self._closed_sizes.get(name) == active_size(directory),
+            now_ms=self._clock.now_ms(),
+        )
+        return log
+
+    def remove_log(self, name: TopicPartition) -> Path:
+        """Take a log out of use at once; the folder that `delete` may then remove in its own time."""
+        log = self.logs.pop(name)
+        for segment in log.segments:
+            segment.remove()
+        self._recovery_points.pop(name, None)
+        self._log_starts.pop(name, None)
+        aside = self.path / f"{name}.{uuid.uuid4().hex}{DELETED_SUFFIX}"
+        os.rename(log.directory, aside)
+        return aside
+
+    def leftovers(self, known: set[TopicPartition]) -> list[Path]:
+        """Folders of logs that no known partition owns: deleted topics whose removal was cut short."""
+        names = {str(name) for name in known}
+        return [
+            path
+            for path in self.path.iterdir()
+            if path.is_dir()
+            and path.name not in names
+            and (path.name.endswith(DELETED_SUFFIX) or path.name.rpartition("-")[2].isdecimal())
+        ]
+
+    def checkpoint(self) -> None:
+        """Write down how far the logs are on disk and where they begin."""
+        write_checkpoint(self.path / RECOVERY_POINTS, {name: log.recovery_point for name, log in self.logs.items()})
+        write_checkpoint(self.path / LOG_STARTS, {name: log.log_start_offset for name, log in self.logs.items()})
+
+    def close(self) -> None:
+        """Stop cleanly: everything to disk, then the marker. Logs that failed leave no marker."""
+        failed = False
+        for log in self.logs.values():
+            try:
+                if log.failure is not None:
+                    raise log.failure
+                task = log.begin_flush()
+                task.run()
+                log.end_flush(task)
+                log.close()
+            except (OSError, SkylogError) as error:
+                failed = True
+                logger.error("%s could not be closed cleanly, the next start will check it: %s", log.name, error)
+        self.checkpoint()
+        if not failed:
+            sizes = {name: log.segments[-1].size_bytes for name, log in self.logs.items()}
+            write_checkpoint(self.path / CLEAN_SHUTDOWN, sizes)
+        os.close(self._lock)
+
+
+def active_size(directory: Path) -> int | None:
+    """Bytes in the last segment's file: what it had at a clean stop, unless somebody has cut it since."""
+    bases = segment_bases(directory) if directory.is_dir() else []
+    return segment_path(directory, bases[-1]).stat().st_size if bases else None
+
+
+def delete(path: Path) -> None:
+    """Remove a file or a folder; blocks for as long as the disk takes."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def new_cluster_id() -> str:
+    """A random cluster id in Kafka's form: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
