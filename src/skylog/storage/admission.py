@@ -120,8 +120,8 @@ def _checked(batch: Batch) -> BatchHeader:
 def _check_attributes(header: BatchHeader) -> None:
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    if header.is_transactional and header.producer_id < 0:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
+    if header.is_transactional:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     if header.is_log_append_time:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "clients may not mark a batch as log-append time")
 

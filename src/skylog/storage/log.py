@@ -234,9 +234,10 @@ class Log:
 
     # -- reading
 
-    def read(self, offset: int, max_bytes: int) -> FileSlice | None:
+    def read(self, offset: int, max_bytes: int, at_least_one: bool = True) -> FileSlice | None:
         """Whole batches from the one that holds `offset` on, from one segment; None at the end of the log.
 
+        `at_least_one` lets the first batch be larger than `max_bytes`: a reader could never get past it otherwise.
         Raises OFFSET_OUT_OF_RANGE, and CORRUPT_MESSAGE where the first batch is damaged.
         """
         if offset >= self.log_end_offset or offset < self.log_start_offset:
@@ -249,27 +250,27 @@ class Log:
         active = self._active
         try:
             if offset >= active.base_offset:
-                found = self._read_segment(active, offset, max_bytes)
+                found = self._read_segment(active, offset, max_bytes, at_least_one)
                 if found.position + found.length == active.size_bytes:
                     active.remember_end(self.log_end_offset)
                 return found
             for segment in self._segments[bisect_right(self._bases, offset) - 1 :]:
-                found = self._read_segment(segment, offset, max_bytes)
-                if found.length:
+                found = self._read_segment(segment, offset, max_bytes, at_least_one)
+                if found.length or not at_least_one:
                     return found
         except OSError as error:
             raise _storage_error(self.directory, error) from error
         return None
 
-    def _read_segment(self, segment: Segment, offset: int, max_bytes: int) -> FileSlice:
+    def _read_segment(self, segment: Segment, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice:
         try:
-            return segment.read(offset, max_bytes)
+            return segment.read(offset, max_bytes, at_least_one)
         except InvalidBatchError as error:
             # Either the log or the index that led there is damaged. The index can be made again, once.
             if not segment.indexes_rebuilt:
                 logger.warning("%s: making the indexes again after: %s", segment.path, error)
                 segment.rebuild_indexes(self.config.index_interval_bytes)
-                return self._read_segment(segment, offset, max_bytes)
+                return self._read_segment(segment, offset, max_bytes, at_least_one)
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: {error}") from error
 
     def find_time(self, timestamp: int) -> TimestampOffset | None:

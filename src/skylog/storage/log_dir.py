@@ -18,7 +18,9 @@ import fcntl
 import logging
 import os
 import shutil
+import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,6 +58,7 @@ class LogDir:
         self.pool = FilePool(open_file)
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = self._acquire_lock()
+        self._checkpointing = threading.Lock()
         self.logs: dict[TopicPartition, Log] = {}
         self._recovery_points = read_checkpoint(self.path / RECOVERY_POINTS)
         self._log_starts = read_checkpoint(self.path / LOG_STARTS)
@@ -118,9 +121,14 @@ class LogDir:
         os.rename(log.directory, aside)
         return aside
 
-    def leftovers(self, known: set[TopicPartition]) -> list[Path]:
-        """Folders of logs that no known partition owns: deleted topics whose removal was cut short."""
-        names = {str(name) for name in known}
+    def opened(self) -> None:
+        """Every log there was is open now. Those that are still to come are new, and have nothing to check."""
+        self.clean = False
+        self._closed_sizes.clear()
+
+    def leftovers(self) -> list[Path]:
+        """Folders that belong to no open log: deleted topics whose removal was cut short."""
+        names = {str(name) for name in self.logs}
         return [
             path
             for path in self.path.iterdir()
@@ -129,10 +137,17 @@ class LogDir:
             and (path.name.endswith(DELETED_SUFFIX) or path.name.rpartition("-")[2].isdecimal())
         ]
 
-    def checkpoint(self) -> None:
-        """Write down how far the logs are on disk and where they begin."""
-        write_checkpoint(self.path / RECOVERY_POINTS, {name: log.recovery_point for name, log in self.logs.items()})
-        write_checkpoint(self.path / LOG_STARTS, {name: log.log_start_offset for name, log in self.logs.items()})
+    def checkpoint_writer(self) -> Callable[[], None]:
+        """Take down how far the logs are on disk and where they begin; the call that writes it may block."""
+        recovery_points = {name: log.recovery_point for name, log in self.logs.items()}
+        log_starts = {name: log.log_start_offset for name, log in self.logs.items()}
+
+        def write() -> None:
+            with self._checkpointing:
+                write_checkpoint(self.path / RECOVERY_POINTS, recovery_points)
+                write_checkpoint(self.path / LOG_STARTS, log_starts)
+
+        return write
 
     def close(self) -> None:
         """Stop cleanly: everything to disk, then the marker. Logs that failed leave no marker."""
@@ -148,7 +163,7 @@ class LogDir:
             except (OSError, SkylogError) as error:
                 failed = True
                 logger.error("%s could not be closed cleanly, the next start will check it: %s", log.name, error)
-        self.checkpoint()
+        self.checkpoint_writer()()
         if not failed:
             sizes = {name: log.segments[-1].size_bytes for name, log in self.logs.items()}
             write_checkpoint(self.path / CLEAN_SHUTDOWN, sizes)

@@ -197,21 +197,19 @@ class Segment:
             position += length + 12
         return size_bytes
 
-    def read(self, offset: int, max_bytes: int, limit: int | None = None) -> FileSlice:
-        """Whole batches from the one that holds `offset` on: at least one, then up to `max_bytes`.
+    def read(self, offset: int, max_bytes: int, at_least_one: bool = True) -> FileSlice:
+        """Whole batches from the one that holds `offset` on, up to `max_bytes`; empty where there are none.
 
-        `limit` is a position not to be passed (the high watermark's); the slice is empty where nothing is below it.
+        `at_least_one` includes the first batch whatever its size.
         """
         start = self.position_of(offset)
-        end = self.size_bytes if limit is None else limit
-        if start >= end:
-            return FileSlice(self.file, start, 0)
+        end = self.size_bytes
         if end - start > max_bytes:
             # Entries of the index lie at batch starts, so the last one in reach is a good place to stop: no batch
             # is cut, and the next read of this reader begins exactly at an entry.
             boundary = self.offset_index.boundary(start + max_bytes)
-            end = boundary if boundary > start else start + self._whole_batches(start, end, max_bytes)
-        if start < self._appended_from and not self._checked_from <= start < end <= self._checked_to:
+            end = boundary if boundary > start else start + self._whole_batches(start, max_bytes, at_least_one)
+        if start < self._appended_from and start < end and not self._checked_from <= start < end <= self._checked_to:
             end = self._check(start, end)
         return FileSlice(self.file, start, end - start)
 
@@ -245,12 +243,12 @@ class Segment:
         check_batch(batch)
         return batch
 
-    def _whole_batches(self, start: int, end: int, max_bytes: int) -> int:
-        """Length of the whole batches from `start` that fit into `max_bytes`: the first one in any case."""
+    def _whole_batches(self, start: int, max_bytes: int, at_least_one: bool) -> int:
+        """Length of the whole batches from `start` that fit into `max_bytes`; of the first one if it must be."""
         total = 0
         for position, header in self.headers(start):
             reach = position + header.size_bytes - start
-            if total and (reach > max_bytes or start + reach > end):
+            if reach > max_bytes and (total or not at_least_one):
                 break
             total = reach
         return total

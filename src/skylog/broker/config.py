@@ -1,0 +1,142 @@
+"""The broker's configuration: its own keys, those of the network, and the defaults for topics, in one name space.
+
+Keys are Kafka's. A topic's default is set by the key that Kafka gives it on the broker (`log.retention.ms` for
+`retention.ms`); `log.retention.hours` and its like are understood as the milliseconds they stand for.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from skylog.config import Setting, parse, setting, settings
+from skylog.errors import ConfigError
+from skylog.net import NetConfig
+from skylog.storage import LogConfig
+
+_HOUR_MS: Final = 60 * 60 * 1000
+_IN_OTHER_UNITS: Final = {
+    "log.retention.hours": ("log.retention.ms", _HOUR_MS),
+    "log.retention.minutes": ("log.retention.ms", 60 * 1000),
+    "log.roll.hours": ("log.roll.ms", _HOUR_MS),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", _HOUR_MS),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The keys of the broker itself."""
+
+    advertised_listeners: str = setting(
+        "advertised.listeners",
+        "",
+        "The address that clients are told, as PLAINTEXT://host:port. By default the one that is listened on; with a "
+        "wildcard address, the one at which the client has reached the broker.",
+    )
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable", True, "Create a topic when a client first asks for it."
+    )
+    broker_rack: str = setting("broker.rack", "", "The rack that clients are told, for reading nearby.")
+    default_replication_factor: int = setting(
+        "default.replication.factor", 1, "Replicas of a topic that is created without a number.", kind="int", minimum=1
+    )
+    delete_topic_enable: bool = setting("delete.topic.enable", True, "Let clients delete topics.")
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes", 55 * 1024 * 1024, "The largest fetch response, one batch excepted.", kind="int", minimum=1024
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        60_000,
+        "How often it is written down how far the logs are on disk.",
+        kind="int",
+        minimum=1,
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        "log.flush.scheduler.interval.ms", 1000, "How often flush.ms is looked at.", minimum=1
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms", 300_000, "How often old segments are looked for.", minimum=1
+    )
+    node_id: int = setting("node.id", 1, "This broker's number in its cluster.", kind="int", minimum=0, read_only=True)
+    num_partitions: int = setting(
+        "num.partitions", 1, "Partitions of a topic that is created without a number.", kind="int", minimum=1
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        86_400_000,
+        "Forget an idempotent producer that has been silent this long.",
+        kind="int",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """All of a server's configuration. `given` are the keys that somebody set, as they were set."""
+
+    broker: BrokerConfig = field(default_factory=BrokerConfig)
+    net: NetConfig = field(default_factory=NetConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, str]) -> ServerConfig:
+        """Raises ConfigError for a key that is unknown, naming the nearest one, and for a value that does not fit."""
+        parts: dict[type, dict[str, str]] = {BrokerConfig: {}, NetConfig: {}, LogConfig: {}}
+        owners = _owners()
+        given = dict(_in_milliseconds(values))
+        for key, value in given.items():
+            if key not in owners:
+                raise _unknown(key)
+            owner, known = owners[key]
+            parts[owner][known.key] = value
+        return cls(
+            broker=parse(BrokerConfig, parts[BrokerConfig]),
+            net=parse(NetConfig, parts[NetConfig]),
+            log=parse(LogConfig, parts[LogConfig]),
+            given=given,
+        )
+
+    def effective(self) -> dict[str, tuple[Setting, Any]]:
+        """Every broker key with its setting and the value in force, sorted."""
+        parts = {BrokerConfig: self.broker, NetConfig: self.net, LogConfig: self.log}
+        return {key: (known, getattr(parts[owner], known.field)) for key, (owner, known) in sorted(_owners().items())}
+
+
+def broker_keys() -> list[str]:
+    """Every key that a broker's configuration may have."""
+    return sorted([*_owners(), *_IN_OTHER_UNITS])
+
+
+def _owners() -> dict[str, tuple[type, Setting]]:
+    owners: dict[str, tuple[type, Setting]] = {}
+    for owner in (BrokerConfig, NetConfig):
+        owners.update({key: (owner, known) for key, known in settings(owner).items()})
+    for known in settings(LogConfig).values():
+        if known.broker_key:
+            owners[known.broker_key] = (LogConfig, known)
+    return owners
+
+
+def _in_milliseconds(values: Mapping[str, str]) -> list[tuple[str, str]]:
+    """`values` with hours and minutes turned into milliseconds; where several are given, the finest unit wins."""
+    coarse = {}
+    for key, (target, unit_ms) in _IN_OTHER_UNITS.items():
+        if key in values and target not in values:
+            try:
+                number = int(values[key])
+            except ValueError:
+                raise ConfigError(f"{key}={values[key]}: expected a whole number") from None
+            coarse[target] = str(number * unit_ms if number >= 0 else number)
+    return [*coarse.items(), *((key, value) for key, value in values.items() if key not in _IN_OTHER_UNITS)]
+
+
+def _unknown(key: str) -> ConfigError:
+    close = difflib.get_close_matches(key, broker_keys(), n=1, cutoff=0.5)
+    topic_key = settings(LogConfig).get(key)
+    if topic_key is not None and topic_key.broker_key:
+        return ConfigError(f"'{key}' is a topic's key; its default for all topics is '{topic_key.broker_key}'")
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    return ConfigError(f"unknown configuration key '{key}'{hint}")

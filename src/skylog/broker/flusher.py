@@ -1,0 +1,50 @@
+"""Fsyncs, shared by all who wait for them, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from skylog.errors import KafkaError
+from skylog.storage import FlushTask, Log
+
+logger = logging.getLogger(__name__)
+
+Done = Callable[[KafkaError | None], None]
+
+
+class Flusher:
+    """At most one fsync per log at a time. Who comes while one runs waits for the next, together with all others."""
+
+    def __init__(self, executor: ThreadPoolExecutor) -> None:
+        self._executor = executor
+        self._running: dict[Log, list[Done]] = {}
+        self._next: dict[Log, list[Done]] = {}
+
+    def flush(self, log: Log, done: Done) -> None:
+        """Call `done` on the event loop once everything that `log` holds now is on disk, or with the error."""
+        if log in self._running:
+            self._next.setdefault(log, []).append(done)
+        else:
+            self._start(log, [done])
+
+    def _start(self, log: Log, waiting: list[Done]) -> None:
+        self._running[log] = waiting
+        task = log.begin_flush()
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(self._executor, task.run).add_done_callback(lambda future: self._finish(log, task, future))
+
+    def _finish(self, log: Log, task: FlushTask, future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        if error is not None and not isinstance(error, OSError):
+            logger.error("%s: flush failed", log.name, exc_info=error)
+            error = OSError(str(error))
+        log.end_flush(task, error)
+        waiting = self._running.pop(log)
+        queued = self._next.pop(log, None)
+        if queued:
+            self._start(log, queued)
+        for done in waiting:
+            done(log.failure)

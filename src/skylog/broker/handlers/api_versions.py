@@ -1,0 +1,44 @@
+"""ApiVersions (18), versions 0-4: what this broker serves, read off the table of handlers.
+
+A version from the future is answered in the form of version 0 with UNSUPPORTED_VERSION and the whole list, so that
+the client can choose again (KIP-511).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from skylog.broker.api import Api, Context
+from skylog.errors import ErrorCode
+from skylog.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from skylog.protocol.apis import ApiKey
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if context.version >= 3:
+        for text in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE.fullmatch(text):
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    return ApiVersionsResponse(api_keys=advertised(context.broker.apis))
+
+
+def unsupported_version(apis: Iterable[Api]) -> ApiVersionsResponse:
+    """The answer to a version that is not known here."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=advertised(apis))
+
+
+def advertised(apis: Iterable[Api]) -> list[ApiVersion]:
+    return [
+        ApiVersion(
+            api_key=api.key,
+            min_version=api.low if api.advertised_from is None else api.advertised_from,
+            max_version=api.high,
+        )
+        for api in sorted(apis, key=lambda each: each.key)
+    ]
+
+
+API = Api(ApiKey.API_VERSIONS, 0, 4, handle)

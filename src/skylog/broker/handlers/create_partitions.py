@@ -1,0 +1,42 @@
+"""CreatePartitions (37), versions 0-3: let topics grow. Answers once per topic, also where one stands twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from skylog.broker.api import Api, Context
+from skylog.errors import ErrorCode, KafkaError
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    wanted = {topic.name: topic for topic in request.topics}
+    results = [await _grow(context, topic, request.validate_only, counts[name]) for name, topic in wanted.items()]
+    return CreatePartitionsResponse(results=results)
+
+
+async def _grow(
+    context: Context, wanted: CreatePartitionsTopic, validate_only: bool, times: int
+) -> CreatePartitionsTopicResult:
+    topics = context.broker.topics
+    try:
+        if times > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic '{wanted.name}' stands {times} times in one request")
+        topic = topics.get(wanted.name)
+        given = None if wanted.assignments is None else [row.broker_ids for row in wanted.assignments]
+        assignment = topics.plan_growth(topic, wanted.count, given)
+        if not validate_only:
+            await topics.grow(topic, assignment)
+    except KafkaError as error:
+        return CreatePartitionsTopicResult(name=wanted.name, error_code=error.code, error_message=error.message)
+    return CreatePartitionsTopicResult(name=wanted.name)
+
+
+API = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle)

@@ -1,0 +1,45 @@
+"""DeleteRecords (21), versions 0-2: move the start of partitions forward; -1 is the high watermark.
+
+The new start is on disk before it is acknowledged, so records that were deleted do not come back with a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from skylog.broker.api import Api, Context
+from skylog.errors import ErrorCode, KafkaError
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+
+async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    topics = [
+        DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=[_delete(context, topic.name, row.partition_index, row.offset) for row in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    broker = context.broker
+    await asyncio.get_running_loop().run_in_executor(broker.executor, broker.log_dir.checkpoint_writer())
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _delete(context: Context, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+    try:
+        partition = context.broker.partitions.get(topic, index)
+        if offset < -1:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {offset}")
+        partition.log.delete_records(partition.high_watermark if offset == -1 else offset)
+    except KafkaError as error:
+        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=partition.log.log_start_offset)
+
+
+API = Api(ApiKey.DELETE_RECORDS, 0, 2, handle)

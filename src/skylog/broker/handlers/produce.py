@@ -1,0 +1,139 @@
+"""Produce (0), versions 3-11; advertised from 0: append one batch to each of some partitions.
+
+Batches are checked by header and CRC and written as they are; see `storage.admission` for what a topic's configuration
+may add. acks=0 is never answered: an error closes the connection, which is all a client could see of it. A log that
+must be flushed first is acknowledged once the fsync, shared with all who wait, has returned.
+
+Versions 0-2 carry older message formats and are not served; they are advertised because older librdkafka concludes
+from them that the broker knows compression.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from skylog.broker.api import Api, Context
+from skylog.errors import ErrorCode, KafkaError
+from skylog.net import PendingReply, Reply
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.frames import response_frame
+from skylog.protocol.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from skylog.protocol.produce_hot import ProduceCall, Stored, produce_reply, read_produce
+from skylog.storage import Log, RejectedRecordsError
+
+logger = logging.getLogger(__name__)
+
+Failures = dict[tuple[str, int], KafkaError]
+
+
+def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | PendingReply | None:
+    call = read_produce(frame, position, context.version)
+    broker = context.broker
+    now_ms = broker.clock.now_ms()
+    partitions, acks = broker.partitions, call.acks
+    stored: Stored = []
+    failures: Failures = {}
+    unflushed: list[Log] = []
+    for topic, rows in call.topics:
+        results = []
+        for index, records in rows:
+            try:
+                if records is None or acks not in (1, -1, 0):
+                    _refuse(records, acks)
+                assert records is not None
+                partition = partitions.get(topic, index)
+                log = partition.log
+                appended = partition.append(records, now_ms, acks)
+            except KafkaError as error:
+                failures[topic, index] = error
+                results.append((index, -1, -1, -1))
+                continue
+            if appended.must_flush:
+                unflushed.append(log)
+            results.append((index, appended.base_offset, appended.log_append_time, log.log_start_offset))
+        stored.append((topic, results))
+    if failures:
+        _log_failures(context, failures)
+    if unflushed:
+        return _after_flush(context, call, stored, failures, unflushed)
+    return _reply(context, call, stored, failures)
+
+
+def _refuse(records: memoryview | None, acks: int) -> None:
+    if acks not in (0, 1, -1):
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: 0, 1 and -1 (all) are known")
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition, not none")
+
+
+def _reply(context: Context, call: ProduceCall, stored: Stored, failures: Failures) -> Reply | None:
+    if call.acks == 0:
+        if failures:
+            context.connection.close()
+        return None
+    if not failures:
+        return [produce_reply(context.correlation_id, context.version, stored)]
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic,
+                partition_responses=[_describe(row, failures.get((topic, row[0]))) for row in rows],
+            )
+            for topic, rows in stored
+        ]
+    )
+    return [bytes(response_frame(context.correlation_id, response, context.version))]
+
+
+def _describe(row: tuple[int, int, int, int], error: KafkaError | None) -> PartitionProduceResponse:
+    index, base_offset, append_time, log_start_offset = row
+    if error is None:
+        return PartitionProduceResponse(
+            index=index, base_offset=base_offset, log_append_time_ms=append_time, log_start_offset=log_start_offset
+        )
+    rejected = error.records if isinstance(error, RejectedRecordsError) else {}
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=position, batch_index_error_message=reason)
+            for position, reason in rejected.items()
+        ],
+        error_message=error.message,
+    )
+
+
+def _after_flush(
+    context: Context, call: ProduceCall, stored: Stored, failures: Failures, unflushed: list[Log]
+) -> PendingReply | None:
+    """Answer when every log in `unflushed` is on disk, or has failed to get there."""
+    pending = PendingReply(context.connection, pipelined=True) if call.acks != 0 else None
+    missing = len(unflushed)
+
+    def flushed(log: Log, error: KafkaError | None) -> None:
+        nonlocal missing
+        if error is not None:
+            failures[log.name.topic, log.name.partition] = error
+        missing -= 1
+        if not missing and pending is not None:
+            pending.resolve(_reply(context, call, stored, failures))
+
+    for log in unflushed:
+        context.broker.flusher.flush(log, lambda error, log=log: flushed(log, error))  # type: ignore[misc]
+    return pending
+
+
+def _log_failures(context: Context, failures: Failures) -> None:
+    for (topic, index), error in failures.items():
+        severe = error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        level = logging.ERROR if severe else logging.DEBUG
+        logger.log(level, "produce to %s-%d by %s: %s: %s", topic, index, context.client_id, error.code.name, error)
+
+
+API = Api(ApiKey.PRODUCE, 3, 11, handle_frame=handle_frame, advertised_from=0)

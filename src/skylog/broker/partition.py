@@ -1,0 +1,75 @@
+"""One partition that this broker leads: its log, its epoch, and who waits for it to grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from skylog.errors import ErrorCode, KafkaError
+from skylog.model import NO_EPOCH, TopicPartition
+from skylog.storage import AppendResult, FileSlice, Log
+
+GrowthListener = Callable[[int], None]
+"""Told how many bytes a partition has grown by."""
+
+
+class Partition:
+    """The leader's view of a partition. Everything up to `high_watermark` may be read.
+
+    With a single replica whatever has been appended is replicated, so the high watermark is the log's end.
+    """
+
+    __slots__ = ("_waiting", "leader_epoch", "log", "name", "replica_count", "topic_id")
+
+    def __init__(self, name: TopicPartition, topic_id: UUID, leader_epoch: int, log: Log) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.leader_epoch = leader_epoch
+        self.log = log
+        self.replica_count = 1
+        self._waiting: set[GrowthListener] = set()
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what a read_committed reader may see."""
+        return self.log.log_end_offset
+
+    def append(self, batch: memoryview, now_ms: int, acks: int) -> AppendResult:
+        """Append a client's batch and wake those who wait. Raises KafkaError."""
+        if acks == -1 and self.replica_count < self.log.config.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.name} has {self.replica_count} replicas in sync, "
+                f"min.insync.replicas={self.log.config.min_insync_replicas}",
+            )
+        result = self.log.append(batch, self.leader_epoch, now_ms)
+        if self._waiting and not result.is_duplicate:
+            grown_bytes = len(batch)
+            for listener in tuple(self._waiting):
+                listener(grown_bytes)
+        return result
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
+        return self.log.read(offset, max_bytes, at_least_one)
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raise where a client knows another leader epoch: it must refresh its metadata (KIP-320)."""
+        if epoch in (NO_EPOCH, self.leader_epoch):
+            return
+        code = ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        raise KafkaError(code, f"{self.name} is in leader epoch {self.leader_epoch}, the client in {epoch}")
+
+    def wait(self, listener: GrowthListener) -> None:
+        self._waiting.add(listener)
+
+    def stop_waiting(self, listener: GrowthListener) -> None:
+        self._waiting.discard(listener)
+
+    def wake_all(self) -> None:
+        """Wake everybody who waits, for good: the partition is going away."""
+        for listener in tuple(self._waiting):
+            listener(1 << 62)

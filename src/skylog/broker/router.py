@@ -1,0 +1,97 @@
+"""From a frame to its handler: reads the request header, picks the handler, frames the answer.
+
+A request that cannot be read closes its connection, as in Kafka; so does an API or version that is not served, but for
+ApiVersions, which must be answered whatever its version. What a handler lets escape is logged and closes that one
+connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from skylog.broker.api import Api, Context
+from skylog.broker.handlers.api_versions import unsupported_version
+from skylog.errors import MalformedRequestError
+from skylog.net import Connection, PendingReply, Reply
+from skylog.protocol.apis import API_SPECS, ApiKey
+from skylog.protocol.frames import response_frame
+from skylog.protocol.headers import read_request_header
+from skylog.protocol.primitives import read_uvarint, skip_tagged_fields
+from skylog.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from skylog.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+_HEADER: Final = struct.Struct(">hhih")
+
+
+class Router:
+    """The handler of every connection."""
+
+    def __init__(self, broker: Broker, apis: Iterable[Api]) -> None:
+        self._broker = broker
+        self._apis = {int(api.key): api for api in apis}
+        self._flexible_from = {int(api.key): API_SPECS[api.key].request.flexible.low for api in apis}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
+        try:
+            api_key, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
+        except struct.error:
+            raise MalformedRequestError("the request ends inside its header") from None
+        api = self._apis.get(api_key)
+        if api is None or not api.low <= version <= api.high:
+            return self._refuse(frame)
+        position = 10 + client_id_length if client_id_length >= 0 else 10
+        if client_id_length < -1 or position > len(frame):
+            raise MalformedRequestError(f"a client id of {client_id_length} bytes leaves the request")
+        client_id = str(frame[10:position], "utf-8", "replace") if client_id_length >= 0 else None
+        if version >= self._flexible_from[api_key]:
+            tag_count, position = read_uvarint(frame, position)
+            if tag_count:
+                position = skip_tagged_fields(frame, position, tag_count)
+        context = Context(self._broker, connection, version, correlation_id, client_id)
+        try:
+            if api.handle_frame is not None:
+                return api.handle_frame(context, frame, position)
+            return self._handle(api, context, frame, position)
+        except MalformedRequestError:
+            raise
+        except Exception:
+            logger.exception("%s v%d of %s failed", api.key.name, version, connection.peer)
+            connection.close()
+            return None
+
+    def _handle(self, api: Api, context: Context, frame: memoryview, position: int) -> Reply | PendingReply:
+        assert api.handle is not None
+        request, _ = API_SPECS[api.key].request.read(frame, context.version, position)
+        response = api.handle(context, request)
+        if isinstance(response, Message):
+            return [bytes(response_frame(context.correlation_id, response, context.version))]
+        pending = PendingReply(context.connection)
+        task = asyncio.ensure_future(self._finish(api, context, response, pending))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return pending
+
+    async def _finish(self, api: Api, context: Context, response: Awaitable[Message], pending: PendingReply) -> None:
+        try:
+            message = await response
+            pending.resolve([bytes(response_frame(context.correlation_id, message, context.version))])
+        except Exception:
+            logger.exception("%s v%d of %s failed", api.key.name, context.version, context.connection.peer)
+            pending.abort()
+
+    def _refuse(self, frame: memoryview) -> Reply:
+        """Answer ApiVersions of an unknown version in the form of version 0; close the connection of anything else."""
+        header, _ = read_request_header(frame)
+        if header.api_key != ApiKey.API_VERSIONS:
+            raise MalformedRequestError(f"API {header.api_key} version {header.api_version} is not served")
+        response = unsupported_version(self._apis.values())
+        return [bytes(response_frame(header.correlation_id, response, 0))]

@@ -1,0 +1,141 @@
+"""Administration of topics: what may be created, changed and deleted, and by which rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from skylog.broker.config import BrokerConfig
+from skylog.cluster import ClusterMetadata, TopicImage
+from skylog.cluster.metadata import topic_exists
+from skylog.config import parse
+from skylog.errors import ConfigError, ErrorCode, KafkaError
+from skylog.model import check_topic_name
+from skylog.storage import LogConfig
+
+MAX_PARTITIONS: Final = 100_000
+
+Assignment = Sequence[Sequence[int]]
+
+
+class Topics:
+    """The rules for topics. Raises KafkaError with the code that Kafka gives for each mistake."""
+
+    def __init__(self, metadata: ClusterMetadata, config: BrokerConfig) -> None:
+        self._metadata = metadata
+        self._config = config
+
+    def get(self, name: str) -> TopicImage:
+        topic = self._metadata.image.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")
+        return topic
+
+    def plan(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        assignment: Mapping[int, Sequence[int]] | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> list[list[int]]:
+        """Check a topic that somebody wants; the brokers of each of its partitions."""
+        check_topic_name(name)
+        if name in self._metadata.image.topics:
+            raise topic_exists(name)
+        self._check_collision(name)
+        check_configs(configs or {})
+        if assignment:
+            if partitions != -1 or replication_factor != -1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "give either counts or a replica assignment for a topic, not both"
+                )
+            if sorted(assignment) != list(range(len(assignment))):
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions of an assignment must be numbered from 0 on"
+                )
+            return self._check_assignment([assignment[index] for index in range(len(assignment))])
+        count = self._config.num_partitions if partitions == -1 else partitions
+        replicas = self._config.default_replication_factor if replication_factor == -1 else replication_factor
+        check_count(count)
+        return self._place(count, replicas)
+
+    def plan_growth(self, topic: TopicImage, count: int, assignment: Assignment | None) -> list[list[int]]:
+        """Check new partitions for a topic; the brokers of each."""
+        added = count - len(topic.partitions)
+        if added <= 0:
+            what = "has" if added == 0 else "cannot shrink: it has"
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"topic '{topic.name}' {what} {len(topic.partitions)} partitions"
+            )
+        check_count(count)
+        if assignment is None:
+            return self._place(added, len(topic.partitions[0].replicas))
+        if len(assignment) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{added} partitions are new, {len(assignment)} are assigned"
+            )
+        return self._check_assignment(assignment)
+
+    async def create(self, name: str, assignment: Assignment, configs: Mapping[str, str] | None = None) -> TopicImage:
+        return await self._metadata.create_topic(name, assignment, configs or {})
+
+    async def grow(self, topic: TopicImage, assignment: Assignment) -> TopicImage:
+        return await self._metadata.add_partitions(topic, assignment)
+
+    async def delete(self, topic: TopicImage) -> None:
+        if not self._config.delete_topic_enable:
+            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable=false")
+        await self._metadata.delete_topic(topic)
+
+    async def configure(self, topic: TopicImage, configs: Mapping[str, str]) -> TopicImage:
+        return await self._metadata.configure_topic(topic, configs)
+
+    def _check_collision(self, name: str) -> None:
+        """Kafka forbids names that differ in '.' and '_' only: their metrics would have one name."""
+        folded = name.replace(".", "_")
+        if folded == name and "_" not in name:
+            return
+        for other in self._metadata.image.topics:
+            if other.replace(".", "_") == folded:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"topic '{name}' collides with '{other}': '.' and '_' count as one",
+                )
+
+    def _place(self, count: int, replicas: int) -> list[list[int]]:
+        brokers = sorted(self._metadata.image.brokers)
+        if replicas < 1:
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be at least 1")
+        if replicas > len(brokers):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"a replication factor of {replicas} needs as many brokers; there are {len(brokers)}",
+            )
+        return [[brokers[(first + i) % len(brokers)] for i in range(replicas)] for first in range(count)]
+
+    def _check_assignment(self, assignment: Assignment) -> list[list[int]]:
+        known = self._metadata.image.brokers
+        for ids in assignment:
+            if not ids or len(set(ids)) != len(ids) or len(ids) != len(assignment[0]):
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, "each partition needs the same number of different brokers"
+                )
+            missing = [node for node in ids if node not in known]
+            if missing:
+                raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is no broker {missing[0]}")
+        return [list(ids) for ids in assignment]
+
+
+def check_count(count: int) -> None:
+    if not 0 < count <= MAX_PARTITIONS:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"a topic has 1 to {MAX_PARTITIONS} partitions, {count} were asked for"
+        )
+
+
+def check_configs(configs: Mapping[str, str]) -> None:
+    try:
+        parse(LogConfig, configs)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error

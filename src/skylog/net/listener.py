@@ -1,0 +1,175 @@
+"""Accepts connections, keeps them, and closes those that are idle or stand in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from skylog.config import setting
+from skylog.net.budget import MemoryBudget
+from skylog.net.connection import Connection, Handler
+
+logger = logging.getLogger(__name__)
+
+SWEEP_SECONDS: Final = 5.0
+STALL_SECONDS: Final = 10.0
+_ACCEPTS_AT_ONCE: Final = 128
+_SCRATCH_BYTES: Final = 64 * 1024
+_RETRY_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetConfig:
+    """How sockets are used. Each field is a key of Kafka's broker configuration."""
+
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms", 600_000, "Close connections that have been silent this long.", minimum=1
+    )
+    max_connections: int = setting(
+        "max.connections", 0x7FFFFFFF, "Refuse further connections beyond this many.", kind="int", minimum=1
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        256 * 1024 * 1024,
+        "Memory for requests that are being received; beyond it, clients wait.",
+        minimum=1024 * 1024,
+    )
+    socket_listen_backlog_size: int = setting(
+        "socket.listen.backlog.size",
+        4096,
+        "Connections the kernel keeps until they are accepted.",
+        kind="int",
+        minimum=1,
+    )
+    socket_receive_buffer_bytes: int = setting(
+        "socket.receive.buffer.bytes",
+        -1,
+        "SO_RCVBUF of the sockets; -1 leaves it to the kernel.",
+        kind="int",
+        minimum=-1,
+    )
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes",
+        100 * 1024 * 1024,
+        "The largest request; a client that sends a larger one is disconnected.",
+        kind="int",
+        minimum=1,
+    )
+    socket_send_buffer_bytes: int = setting(
+        "socket.send.buffer.bytes", -1, "SO_SNDBUF of the sockets; -1 leaves it to the kernel.", kind="int", minimum=-1
+    )
+
+
+class Listener:
+    """One listening address and its connections."""
+
+    def __init__(self, config: NetConfig, handler: Handler) -> None:
+        self._config = config
+        self._handler = handler
+        self._budget = MemoryBudget(config.queued_max_request_bytes)
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._sockets: list[socket.socket] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.connections: set[Connection] = set()
+        self.accepted_total = 0
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on every address that `host` stands for; the port, which the kernel picks for 0."""
+        self._loop = asyncio.get_running_loop()
+        found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in sorted(set(found)):
+            sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            self._sockets.append(sock)
+            try:
+                sock.bind((address[0], port, *address[2:]))
+                sock.listen(self._config.socket_listen_backlog_size)
+            except OSError:
+                self.stop_accepting()
+                raise
+            port = sock.getsockname()[1]
+            self._loop.add_reader(sock.fileno(), self._accept, sock)
+        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        return port
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTS_AT_ONCE):
+            try:
+                sock, address = listening.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError as error:
+                logger.debug("a client left before it was accepted: %s", error)
+                continue
+            except OSError as error:  # out of descriptors: leave the rest to the backlog and try again shortly
+                logger.error("cannot accept connections for %.1f s: %s", _RETRY_SECONDS, error)
+                self._loop.remove_reader(listening.fileno())
+                self._loop.call_later(_RETRY_SECONDS, self._resume_accepting, listening)
+                return
+            if len(self.connections) >= self._config.max_connections:
+                logger.warning("refusing a connection of %s: max.connections=%d", address, self._config.max_connections)
+                sock.close()
+                continue
+            self._admit(sock, f"{address[0]}:{address[1]}")
+
+    def _resume_accepting(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _admit(self, sock: socket.socket, peer: str) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._config.socket_receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.socket_receive_buffer_bytes)
+        if self._config.socket_send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.socket_send_buffer_bytes)
+        connection = Connection(
+            sock,
+            peer,
+            self._loop,
+            self._handler,
+            scratch=self._scratch,
+            budget=self._budget,
+            max_frame_bytes=self._config.socket_request_max_bytes,
+            on_close=self.connections.discard,
+        )
+        connection.last_activity = self._loop.time()
+        self.connections.add(connection)
+        self.accepted_total += 1
+
+    def _sweep(self) -> None:
+        """Close what has been silent too long, and who holds memory that others wait for without sending on."""
+        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        now = self._loop.time()
+        idle_since = now - self._config.connections_max_idle_ms / 1000
+        stalled_since = now - STALL_SECONDS
+        for connection in list(self.connections):
+            if connection.last_activity < idle_since:
+                logger.info("closing the idle connection of %s", connection.peer)
+                connection.close()
+            elif self._budget.has_waiters and connection.stalls_budget and connection.last_activity < stalled_since:
+                logger.warning("closing the connection of %s, which stalls a request others wait for", connection.peer)
+                connection.close()
+
+    def stop_accepting(self) -> None:
+        for sock in self._sockets:
+            self._loop.remove_reader(sock.fileno())
+            sock.close()
+        self._sockets.clear()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take no more connections, let replies that are under way leave, then close every connection."""
+        self.stop_accepting()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        deadline = self._loop.time() + grace_seconds
+        while self._loop.time() < deadline and any(each.has_unfinished_work for each in self.connections):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # only a stop asks: no connection should have to tell
+        for connection in list(self.connections):
+            connection.close()

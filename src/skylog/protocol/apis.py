@@ -1,0 +1,129 @@
+"""The registry of the APIs that can be decoded and encoded: key, request and response, versions.
+
+What a broker advertises is decided by its table of handlers, which can only be a part of this. The one exception is
+Produce, which is advertised from version 0 on (see `produce`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from skylog.protocol.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from skylog.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from skylog.protocol.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from skylog.protocol.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from skylog.protocol.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from skylog.protocol.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from skylog.protocol.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from skylog.protocol.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from skylog.protocol.fetch import FetchRequest, FetchResponse
+from skylog.protocol.fields import Versions
+from skylog.protocol.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from skylog.protocol.heartbeat import HeartbeatRequest, HeartbeatResponse
+from skylog.protocol.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from skylog.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from skylog.protocol.join_group import JoinGroupRequest, JoinGroupResponse
+from skylog.protocol.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from skylog.protocol.list_groups import ListGroupsRequest, ListGroupsResponse
+from skylog.protocol.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from skylog.protocol.metadata import MetadataRequest, MetadataResponse
+from skylog.protocol.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from skylog.protocol.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from skylog.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from skylog.protocol.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from skylog.protocol.produce import ProduceRequest, ProduceResponse
+from skylog.protocol.schema import Message
+from skylog.protocol.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class ApiKey(IntEnum):
+    """Kafka's API keys, by Kafka's names."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSpec:
+    """One API: its request and response, which always have the same versions."""
+
+    key: ApiKey
+    request: type[Message]
+    response: type[Message]
+
+    @property
+    def versions(self) -> Versions:
+        return self.request.versions
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether `version` has the compact encoding, tagged fields, and so the newer headers."""
+        return version in self.request.flexible
+
+    def response_header_version(self, version: int) -> int:
+        """ApiVersions keeps header 0: its reader does not know yet what the broker speaks."""
+        return int(self.is_flexible(version) and self.key is not ApiKey.API_VERSIONS)
+
+
+API_SPECS: Final[dict[int, ApiSpec]] = {
+    request.api_key: ApiSpec(ApiKey(request.api_key), request, response)
+    for request, response in (
+        (ProduceRequest, ProduceResponse),
+        (FetchRequest, FetchResponse),
+        (ListOffsetsRequest, ListOffsetsResponse),
+        (MetadataRequest, MetadataResponse),
+        (OffsetCommitRequest, OffsetCommitResponse),
+        (OffsetFetchRequest, OffsetFetchResponse),
+        (FindCoordinatorRequest, FindCoordinatorResponse),
+        (JoinGroupRequest, JoinGroupResponse),
+        (HeartbeatRequest, HeartbeatResponse),
+        (LeaveGroupRequest, LeaveGroupResponse),
+        (SyncGroupRequest, SyncGroupResponse),
+        (DescribeGroupsRequest, DescribeGroupsResponse),
+        (ListGroupsRequest, ListGroupsResponse),
+        (ApiVersionsRequest, ApiVersionsResponse),
+        (CreateTopicsRequest, CreateTopicsResponse),
+        (DeleteTopicsRequest, DeleteTopicsResponse),
+        (DeleteRecordsRequest, DeleteRecordsResponse),
+        (InitProducerIdRequest, InitProducerIdResponse),
+        (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        (DescribeConfigsRequest, DescribeConfigsResponse),
+        (AlterConfigsRequest, AlterConfigsResponse),
+        (DescribeLogDirsRequest, DescribeLogDirsResponse),
+        (CreatePartitionsRequest, CreatePartitionsResponse),
+        (DeleteGroupsRequest, DeleteGroupsResponse),
+        (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+        (OffsetDeleteRequest, OffsetDeleteResponse),
+        (DescribeClusterRequest, DescribeClusterResponse),
+    )
+}
+"""Every API by its key."""

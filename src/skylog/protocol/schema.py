@@ -1,0 +1,151 @@
+"""Messages as declarations: `@message` and `@struct` turn a class body into a codec for every version.
+
+    @struct
+    class DeleteRecordsTopic:
+        name: str = field("0+")
+        partitions: list[DeleteRecordsPartition] = field("0+")
+
+    @message(api_key=21, versions="0-2", flexible="2+")
+    class DeleteRecordsRequest(Message):
+        topics: list[DeleteRecordsTopic] = field("0+")
+        timeout_ms: Int32 = field("0+")
+
+The classes are ordinary dataclasses (slots, keyword arguments only, compared by value) and type checkers see them as
+such. Reader and writer of a version are generated when they are first wanted, and kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+from skylog.errors import ErrorCode, KafkaError
+from skylog.protocol.fields import (
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Records,
+    UInt16,
+    UInt32,
+    Versions,
+    field,
+    field_specs,
+)
+from skylog.protocol.primitives import ZERO_UUID, Buffer
+from skylog.protocol.reader import make_reader, reader_source
+from skylog.protocol.writer import make_writer, writer_source
+
+__all__ = [
+    "ZERO_UUID",
+    "Buffer",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Message",
+    "Records",
+    "UInt16",
+    "UInt32",
+    "field",
+    "message",
+    "source_of",
+    "struct",
+]
+
+T = TypeVar("T")
+M = TypeVar("M", bound="Message")
+
+
+class Message:
+    """A request or response body in all its versions.
+
+    `read` and `write` are for everybody; whoever handles many messages of one version takes the functions themselves
+    from `reader` and `writer` once.
+    """
+
+    __slots__ = ()
+
+    api_key: ClassVar[int]
+    versions: ClassVar[Versions]
+    flexible: ClassVar[Versions]
+    _readers: ClassVar[dict[int, Callable[..., Any]]]
+    _writers: ClassVar[dict[int, Callable[..., Any]]]
+
+    @classmethod
+    def read(cls, buf: Buffer, version: int, pos: int = 0) -> tuple[Self, int]:
+        """The message that starts at `pos`, and the position after it.
+
+        Raises MalformedRequestError for bytes that are no such message. What follows the message is the caller's
+        affair; Kafka lets bytes after a request body pass, and so does skylog. `Records` fields are views into `buf`,
+        which must stay unchanged as long as they are used.
+        """
+        reader = cls._readers.get(version) or cls.reader(version)
+        result: tuple[Self, int] = reader(buf, pos)
+        return result
+
+    def write(self, version: int) -> bytes:
+        """The body in `version`."""
+        out = bytearray()
+        self.write_into(out, version)
+        return bytes(out)
+
+    def write_into(self, out: bytearray, version: int) -> None:
+        """Append the body in `version` to `out`."""
+        writer = self._writers.get(version) or self.writer(version)
+        writer(self, out)
+
+    @classmethod
+    def reader(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
+        """The function behind `read`: `(buf, pos) -> (message, pos)`."""
+        reader = cls._readers.get(version)
+        if reader is None:
+            reader = make_reader(cls, cls._check(version), version in cls.flexible)
+            cls._readers[version] = reader
+        return reader
+
+    @classmethod
+    def writer(cls, version: int) -> Callable[[Self, bytearray], None]:
+        """The function behind `write_into`: `(message, out)`."""
+        writer = cls._writers.get(version)
+        if writer is None:
+            writer = make_writer(cls, cls._check(version), version in cls.flexible)
+            cls._writers[version] = writer
+        return writer
+
+    @classmethod
+    def _check(cls, version: int) -> int:
+        if version not in cls.versions:
+            reason = f"{cls.__name__} version {version} is outside {cls.versions}"
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+        return version
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def struct(cls: type[T]) -> type[T]:
+    """Declare a structure inside a message."""
+    return dataclasses.dataclass(slots=True, kw_only=True)(cls)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def message(*, api_key: int, versions: str, flexible: str) -> Callable[[type[M]], type[M]]:
+    """Declare a request or response: its API, the versions that can be coded, the versions with compact types."""
+
+    def declare(cls: type[M]) -> type[M]:
+        declared = dataclasses.dataclass(slots=True, kw_only=True)(cls)
+        declared.api_key = api_key
+        declared.versions = Versions.parse(versions)
+        declared.flexible = Versions.parse(flexible)
+        declared._readers = {}
+        declared._writers = {}
+        field_specs(declared)  # a declaration that contradicts itself fails here, not at the first request
+        return declared
+
+    return declare
+
+
+def source_of(cls: type[Message], version: int) -> tuple[str, str]:
+    """The generated source of reader and writer, to look at."""
+    flexible = version in cls.flexible
+    return reader_source(cls, version, flexible), writer_source(cls, version, flexible)
