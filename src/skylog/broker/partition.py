@@ -19,7 +19,7 @@ class Partition:
     With a single replica whatever has been appended is replicated, so the high watermark is the log's end.
     """
 
-    __slots__ = ("_waiting", "leader_epoch", "log", "name", "replica_count", "topic_id")
+    __slots__ = ("_waiting", "is_gone", "leader_epoch", "log", "name", "replica_count", "topic_id")
 
     def __init__(self, name: TopicPartition, topic_id: UUID, leader_epoch: int, log: Log) -> None:
         self.name = name
@@ -27,6 +27,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.log = log
         self.replica_count = 1
+        self.is_gone = False
         self._waiting: set[GrowthListener] = set()
 
     @property
@@ -69,7 +70,8 @@ class Partition:
     def stop_waiting(self, listener: GrowthListener) -> None:
         self._waiting.discard(listener)
 
-    def wake_all(self) -> None:
-        """Wake everybody who waits, for good: the partition is going away."""
+    def retire(self) -> None:
+        """The partition is going away: whoever waits for it is woken for good."""
+        self.is_gone = True
         for listener in tuple(self._waiting):
             listener(1 << 62)

@@ -73,5 +73,5 @@ class Partitions:
     def _remove(self, topic: str) -> None:
         for partition in self._by_topic.pop(topic, []):
             self._discard(self._log_dir.remove_log(partition.name))
-            partition.wake_all()
+            partition.retire()
         logger.info("topic %s was deleted", topic)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from skylog.broker.api import Api, Context
 from skylog.broker.handlers.api_versions import unsupported_version
+from skylog.broker.handlers.produce import handle_known
 from skylog.errors import MalformedRequestError
 from skylog.net import Connection, PendingReply, Reply
 from skylog.protocol.apis import API_SPECS, ApiKey
@@ -41,6 +42,10 @@ class Router:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
+        if connection.state is not None:
+            known = handle_known(self._broker, connection, frame)
+            if known is not None:
+                return known
         try:
             api_key, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
         except struct.error:

@@ -132,7 +132,7 @@ class Connection:
         self.peer = peer
         self.closed = False
         self.last_activity = 0.0
-        self.state: dict[str, Any] = {}  # what the handler wants to remember of this client
+        self.state: Any = None  # what the handler wants to remember of this client
         self._socket = sock
         self._fd = sock.fileno()
         self._loop = loop
