@@ -3,7 +3,7 @@
 A frame is a big-endian int32 length and that many bytes. The handler is called with a view of each frame; the view
 is valid during that call only, because small frames lie in a buffer that all connections share. It answers with
 
-* a `Reply`: the parts of the response, sent in order. A `FilePart` is sent from its file by `sendfile`;
+* a `Reply`: the parts of the response, sent in order;
 * a `PendingReply`, to be resolved later. Until then no further frame of this connection is handled, unless the
   reply is `pipelined`; replies always leave in the order of their requests;
 * None: there is nothing to answer.
@@ -15,49 +15,25 @@ before it is read on, and a client that does not read its replies is not read fr
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from skylog.errors import MalformedRequestError
 from skylog.net.budget import MemoryBudget
+from skylog.net.buffers import FrameBuffers
+from skylog.net.outbox import Outbox, Reply
+from skylog.net.partial_frame import PartialFrame
 
 logger = logging.getLogger(__name__)
 
 MAX_PIPELINED: Final = 64
-UNGRANTED_BYTES: Final = 16 * 1024
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
-# Below this size it is quicker to read a file range and send it with its header than to make two calls of it:
-# measured by `python -m benchmarks loops`.
-SENDFILE_BYTES: Final = 32 * 1024
 _LENGTH = Struct(">i")
-
-
-class File(Protocol):
-    def fileno(self) -> int: ...
-
-    def read(self, position: int, length: int) -> bytes: ...
-
-
-class FilePart(Protocol):
-    """A range of a file, to be sent as part of a reply."""
-
-    @property
-    def file(self) -> File: ...
-
-    @property
-    def position(self) -> int: ...
-
-    @property
-    def length(self) -> int: ...
-
-
-Part = bytes | FilePart
-Reply = list[Part]
 
 
 class PendingReply:
@@ -90,25 +66,33 @@ class PendingReply:
 Handler = Callable[["Connection", memoryview], Reply | PendingReply | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all connections of a listener use together."""
+
+    loop: AbstractEventLoop
+    handler: Handler
+    scratch: memoryview
+    budget: MemoryBudget
+    buffers: FrameBuffers
+    max_frame_bytes: int
+    on_close: Callable[[Connection], None]
+
+
 class Connection:
     """A socket with its unfinished input and unsent output. Made by the listener; lives on the event loop's thread."""
 
     __slots__ = (
         "_backlog",
-        "_budget",
         "_fd",
-        "_filled",
-        "_frame",
-        "_granted_bytes",
         "_handler",
         "_loop",
-        "_max_frame_bytes",
-        "_on_close",
-        "_out",
+        "_outbox",
+        "_partial",
+        "_prefix",
         "_reading",
-        "_scratch",
+        "_shared",
         "_socket",
-        "_unsent_bytes",
         "_waiting",
         "_writing",
         "closed",
@@ -117,40 +101,24 @@ class Connection:
         "state",
     )
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        peer: str,
-        loop: AbstractEventLoop,
-        handler: Handler,
-        *,
-        scratch: memoryview,
-        budget: MemoryBudget,
-        max_frame_bytes: int,
-        on_close: Callable[[Connection], None],
-    ) -> None:
+    def __init__(self, sock: socket.socket, peer: str, shared: Shared) -> None:
         self.peer = peer
         self.closed = False
-        self.last_activity = 0.0
         self.state: Any = None  # what the handler wants to remember of this client
         self._socket = sock
         self._fd = sock.fileno()
-        self._loop = loop
-        self._handler = handler
-        self._scratch = scratch
-        self._budget = budget
-        self._max_frame_bytes = max_frame_bytes
-        self._on_close = on_close
-        self._frame: bytearray | None = None  # a frame, or its length, of which only the first part has come
-        self._filled = 0
-        self._granted_bytes = 0
+        self._shared = shared
+        self._loop = shared.loop
+        self._handler = shared.handler
+        self._prefix = b""  # the first bytes of a frame's length
+        self._partial: PartialFrame | None = None
         self._backlog: bytes | None = None  # received, but not handled while an earlier reply is pending
         self._waiting: deque[PendingReply] = deque()
-        self._out: list[Part] = []
-        self._unsent_bytes = 0
+        self._outbox = Outbox(sock)
         self._reading = True
         self._writing = False
-        loop.add_reader(self._fd, self._on_readable)
+        self.last_activity = self._loop.time()
+        self._loop.add_reader(self._fd, self._on_readable)
 
     @property
     def local_address(self) -> tuple[str, int]:
@@ -161,126 +129,90 @@ class Connection:
     # -- input
 
     def _on_readable(self) -> None:
+        self.last_activity = self._loop.time()
         try:
-            if self._frame is None:
-                count = self._socket.recv_into(self._scratch)
-                if count:
-                    self.last_activity = self._loop.time()
-                    self._handle_frames(self._scratch, count)
-                else:
+            if self._partial is not None:
+                frame = self._partial.receive(self._socket)
+                if frame is None:
+                    return
+                self._end_partial(frame)
+            else:
+                start = len(self._prefix)
+                scratch = self._shared.scratch
+                count = self._socket.recv_into(scratch[start:] if start else scratch)
+                if not count:
                     self.close()
                     return
-            elif not self._fill_frame():
-                return
+                if start:
+                    scratch[:start] = self._prefix
+                    self._prefix = b""
+                self._handle_frames(scratch, start + count)
         except BlockingIOError:
             return
         except MalformedRequestError as error:
-            logger.warning("closing the connection of %s: %s", self.peer, error)
-            self.close()
+            self._refuse(error)
             return
         except OSError as error:
             logger.debug("connection of %s broke: %s", self.peer, error)
             self.close()
             return
-        if self._out and not self._writing:
+        if self._outbox.parts:
             self._flush()
         self._adjust_reading()
 
     def _handle_frames(self, view: memoryview, end: int) -> None:
         """Handle the whole frames among the first `end` bytes of `view` and keep the beginning of another."""
         position = 0
+        parts, waiting, handler = self._outbox.parts, self._waiting, self._handler
+        max_frame_bytes = self._shared.max_frame_bytes
         while end - position >= 4:
             (length,) = _LENGTH.unpack_from(view, position)
-            if length < 0 or length > self._max_frame_bytes:
-                raise MalformedRequestError(
-                    f"frame of {length} bytes; socket.request.max.bytes={self._max_frame_bytes}"
-                )
+            if length < 0 or length > max_frame_bytes:
+                raise MalformedRequestError(f"frame of {length} bytes; socket.request.max.bytes={max_frame_bytes}")
             start, position = position + 4, position + 4 + length
             if position > end:
-                self._begin_frame(view[start:end], length)
+                self._begin_partial(view[start:end], length)
                 return
-            self._handle(view[start:position])
-            if self._waiting and self._is_blocked():
-                if position < end:
-                    self._backlog = bytes(view[position:end])
-                return
-        if position < end:
-            self._frame = bytearray(4)
-            self._frame[: end - position] = view[position:end]
-            self._filled = position - end  # negative: these are bytes of the length, not yet of the frame
-
-    def _begin_frame(self, start: memoryview, length: int) -> None:
-        """Keep the first bytes of a frame and wait for the rest; first for the memory, if it is a large one."""
-        self._filled = len(start)
-        if length <= UNGRANTED_BYTES:
-            self._frame = bytearray(length)
-            self._frame[: self._filled] = start
-            return
-        kept = bytes(start)
-
-        def granted() -> None:
-            self._granted_bytes = length
+            reply = handler(self, view[start:position])
+            if type(reply) is list and not waiting:
+                parts += reply
+            elif reply is not None:
+                self._wait_for(reply)
+                if self._is_blocked():
+                    if position < end:
+                        self._backlog = bytes(view[position:end])
+                    return
             if self.closed:
-                self._give_back()
                 return
-            self._frame = bytearray(length)
-            self._frame[: self._filled] = kept
+        self._prefix = bytes(view[position:end])
+
+    def _begin_partial(self, start: memoryview, length: int) -> None:
+        shared = self._shared
+        self._partial = PartialFrame(start, length, shared.budget, shared.buffers, self._adjust_reading)
+        if self._partial.is_waiting:
             self._adjust_reading()
 
-        if self._budget.acquire(length, granted):
-            granted()
-        else:
-            self._frame = bytearray()  # nothing may be read until the grant
-            self._adjust_reading()
-
-    def _fill_frame(self) -> bool:
-        """Read more of the frame that has begun; whether something was handled."""
-        frame = self._frame
-        assert frame is not None
-        if self._filled < 0:  # the length itself is still incomplete
-            have = -self._filled
-            count = self._socket.recv_into(memoryview(frame)[have:4])
-            if not count:
-                self.close()
-            elif have + count < 4:
-                self._filled -= count
-            else:
-                self._frame = None
-                self._handle_frames(memoryview(frame), 4)
-                return self._frame is None
-            return False
-        count = self._socket.recv_into(memoryview(frame)[self._filled :])
-        if not count:
-            self.close()
-            return False
-        self.last_activity = self._loop.time()
-        self._filled += count
-        if self._filled < len(frame):
-            return False
-        self._frame = None
+    def _end_partial(self, frame: memoryview) -> None:
+        """Handle a frame that has come in pieces, and give its memory back whatever happens."""
+        partial, self._partial = self._partial, None
+        assert partial is not None
         try:
-            self._handle(memoryview(frame))
+            reply = self._handler(self, frame)
+            if reply is not None:
+                self._wait_for(reply)
         finally:
-            self._give_back()
-        return True
+            partial.release()
 
-    def _give_back(self) -> None:
-        if self._granted_bytes:
-            granted, self._granted_bytes = self._granted_bytes, 0
-            self._budget.release(granted)
-
-    def _handle(self, frame: memoryview) -> None:
-        reply = self._handler(self, frame)
-        if reply is None:
-            return
-        if type(reply) is list and not self._waiting:
-            self._out += reply
-        elif isinstance(reply, PendingReply):
+    def _wait_for(self, reply: Reply | PendingReply) -> None:
+        """Queue a reply behind those that are pending; one that is known has nothing before it leaves at once."""
+        if isinstance(reply, PendingReply):
             self._waiting.append(reply)
-        else:
+        elif self._waiting:
             behind = PendingReply(self, pipelined=True)
             behind.reply, behind.resolved = reply, True
             self._waiting.append(behind)
+        else:
+            self._outbox.parts += reply
 
     def _is_blocked(self) -> bool:
         """Whether the next frame has to wait for a reply."""
@@ -293,28 +225,33 @@ class Connection:
         while self._waiting and self._waiting[0].resolved:
             reply = self._waiting.popleft().reply
             if reply is not None:
-                self._out += reply
-        if self._out and not self._writing:
-            self._flush()
-        if self._backlog is not None and not self._is_blocked() and not self.closed:
+                self._outbox.parts += reply
+        if self._backlog is not None and not self._is_blocked():
             backlog, self._backlog = self._backlog, None
             try:
                 self._handle_frames(memoryview(bytearray(backlog)), len(backlog))
             except MalformedRequestError as error:
-                logger.warning("closing the connection of %s: %s", self.peer, error)
-                self.close()
-            if self._out and not self._writing:
-                self._flush()
+                self._refuse(error)
+                return
+        if self._outbox.parts:
+            self._flush()
         self._adjust_reading()
+
+    def _refuse(self, error: MalformedRequestError) -> None:
+        """Close on a client that does not speak the protocol; what it asked before is still answered if it can be."""
+        logger.warning("closing the connection of %s: %s", self.peer, error)
+        if self._outbox.parts:
+            self._flush()
+        self.close()
 
     def _adjust_reading(self) -> None:
         """Read from the socket exactly while there is room for what may come."""
         if self.closed:
             return
         may_read = (
-            self._unsent_bytes <= MAX_UNSENT_BYTES
-            and not (self._waiting and self._is_blocked())
-            and (self._frame is None or len(self._frame) > 0)
+            not (self._waiting and self._is_blocked())
+            and not (self._partial is not None and self._partial.is_waiting)
+            and not (self._writing and self._outbox.size_bytes > MAX_UNSENT_BYTES)
         )
         if may_read != self._reading:
             self._reading = may_read
@@ -327,83 +264,32 @@ class Connection:
 
     def _flush(self) -> None:
         """Send as much as the socket takes; the rest when it takes more."""
-        out = self._out
+        if self._writing:
+            return
         try:
-            while out:
-                if type(out[0]) is bytes:
-                    if not self._send_bytes(out):
-                        break
-                elif not self._send_file(out, out[0]):  # type: ignore[arg-type]  # the other kind of part
-                    break
+            if not self._outbox.flush():
+                self._writing = True
+                self._loop.add_writer(self._fd, self._on_writable)
         except OSError as error:
             logger.debug("connection of %s broke: %s", self.peer, error)
             self.close()
-            return
-        if out:
-            self._unsent_bytes = sum(len(part) if isinstance(part, bytes) else part.length for part in out)
-            if not self._writing:
-                self._writing = True
-                self._loop.add_writer(self._fd, self._on_writable)
-        elif self._unsent_bytes:
-            self._unsent_bytes = 0
-
-    def _send_bytes(self, out: list[Part]) -> bool:
-        """Send the leading parts that are bytes, or are short enough to be read, in one call."""
-        count, total, flags = 0, 0, 0
-        gathered: list[bytes] = []
-        for part in out:
-            if isinstance(part, bytes):
-                gathered.append(part)
-            elif part.length < SENDFILE_BYTES:
-                gathered.append(part.file.read(part.position, part.length))
-            else:
-                flags = socket.MSG_MORE
-                break
-            count += 1
-            total += len(gathered[-1])
-            if total > MAX_UNSENT_BYTES:
-                break
-        data = gathered[0] if count == 1 else b"".join(gathered)
-        try:
-            sent = self._socket.send(data, flags)
-        except BlockingIOError:
-            sent = 0
-        if sent == len(data):
-            del out[:count]
-            return True
-        out[:count] = [data[sent:]]
-        return False
-
-    def _send_file(self, out: list[Part], part: FilePart) -> bool:
-        try:
-            sent = os.sendfile(self._fd, part.file.fileno(), part.position, part.length)
-        except BlockingIOError:
-            return False
-        if sent == part.length:
-            del out[0]
-            return True
-        if not sent:
-            raise OSError("file ended before its length")
-        out[0] = _Rest(part.file, part.position + sent, part.length - sent)
-        return True
 
     def _on_writable(self) -> None:
+        self._writing = False
+        self._loop.remove_writer(self._fd)
         self._flush()
-        if not self._out and not self.closed:
-            self._writing = False
-            self._loop.remove_writer(self._fd)
-            self._adjust_reading()
+        self._adjust_reading()
 
     # -- end
 
     @property
     def stalls_budget(self) -> bool:
         """Whether memory has been granted for a frame that has not come in full."""
-        return bool(self._granted_bytes)
+        return self._partial is not None and self._partial.holds_grant
 
     @property
     def has_unfinished_work(self) -> bool:
-        return bool(self._waiting or self._out or self._backlog)
+        return bool(self._waiting or self._outbox.parts or self._backlog)
 
     def close(self) -> None:
         if self.closed:
@@ -413,22 +299,14 @@ class Connection:
         if self._writing:
             self._loop.remove_writer(self._fd)
         self._socket.close()
-        self._give_back()
-        waiting, self._waiting = self._waiting, deque()
+        if self._partial is not None:
+            self._partial.release()
+            self._partial = None
+        waiting = list(self._waiting)
+        self._waiting.clear()
         for pending in waiting:
             if pending.on_cancel is not None and not pending.resolved:
                 pending.on_cancel()
-        self._out.clear()
-        self._frame = self._backlog = None
-        self._on_close(self)
-
-
-class _Rest:
-    """What is left of a file part."""
-
-    __slots__ = ("file", "length", "position")
-
-    def __init__(self, file: File, position: int, length: int) -> None:
-        self.file = file
-        self.position = position
-        self.length = length
+        self._outbox.parts.clear()
+        self._backlog = None
+        self._shared.on_close(self)

@@ -10,7 +10,8 @@ from typing import Final
 
 from skylog.config import setting
 from skylog.net.budget import MemoryBudget
-from skylog.net.connection import Connection, Handler
+from skylog.net.buffers import FrameBuffers
+from skylog.net.connection import Connection, Handler, Shared
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,6 @@ class Listener:
         self._config = config
         self._handler = handler
         self._budget = MemoryBudget(config.queued_max_request_bytes)
-        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._sockets: list[socket.socket] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self.connections: set[Connection] = set()
@@ -79,6 +79,15 @@ class Listener:
     async def start(self, host: str, port: int) -> int:
         """Listen on every address that `host` stands for; the port, which the kernel picks for 0."""
         self._loop = asyncio.get_running_loop()
+        self._shared = Shared(
+            loop=self._loop,
+            handler=self._handler,
+            scratch=memoryview(bytearray(_SCRATCH_BYTES)),
+            budget=self._budget,
+            buffers=FrameBuffers(),
+            max_frame_bytes=self._config.socket_request_max_bytes,
+            on_close=self.connections.discard,
+        )
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in sorted(set(found)):
             sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
@@ -129,18 +138,7 @@ class Listener:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.socket_receive_buffer_bytes)
         if self._config.socket_send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.socket_send_buffer_bytes)
-        connection = Connection(
-            sock,
-            peer,
-            self._loop,
-            self._handler,
-            scratch=self._scratch,
-            budget=self._budget,
-            max_frame_bytes=self._config.socket_request_max_bytes,
-            on_close=self.connections.discard,
-        )
-        connection.last_activity = self._loop.time()
-        self.connections.add(connection)
+        self.connections.add(Connection(sock, peer, self._shared))
         self.accepted_total += 1
 
     def _sweep(self) -> None:

@@ -43,12 +43,14 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
 async def _find(context: Context, asked: MetadataRequestTopic, may_create: bool) -> MetadataResponseTopic:
     image = context.broker.metadata.image
     name = asked.name
-    if name is None:
+    if context.version >= 12 and asked.topic_id != ZERO_UUID:  # an id wins: Java sends an empty name beside it
         name = image.names.get(asked.topic_id)
         if name is None:
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id, partitions=[]
             )
+    if name is None:  # versions 10 and 11 carry ids, but cannot ask by them: their answer has no null name
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", partitions=[])
     topic = image.topics.get(name)
     try:
         if topic is None:

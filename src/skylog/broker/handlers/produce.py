@@ -49,7 +49,7 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
         results = []
         for index, records in rows:
             try:
-                if records is None or acks not in (1, -1, 0):
+                if not records or acks not in (1, -1, 0):
                     _refuse(records, acks)
                 assert records is not None
                 partition = partitions.get(topic, index)
@@ -95,7 +95,7 @@ def handle_known(broker: Broker, connection: Connection, frame: memoryview) -> R
 def _refuse(records: memoryview | None, acks: int) -> None:
     if acks not in (0, 1, -1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: 0, 1 and -1 (all) are known")
-    if records is None:
+    if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition, not none")
 
 

@@ -1,0 +1,124 @@
+"""Getting clients from outside Python onto the machine, once, for all test processes.
+
+Everything lands in a cache folder under a stamp that names what was asked for; a file lock keeps parallel test
+processes from installing side by side. What cannot be had is reported with the installer's own words.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+CACHE = Path(os.environ.get("SKYLOG_PEERS_CACHE", Path.home() / ".cache" / "skylog-peers"))
+JAVA_VERSIONS = ("3.9.2", "4.3.0")
+_INSTALL_TIMEOUT_S = 240
+
+
+class NotAvailable(Exception):  # noqa: N818 - a state of the machine, not a fault
+    """A client cannot be installed here; the message says why."""
+
+
+def _on_one_line(output: str) -> str:
+    """The beginning of what an installer said, where the cause stands."""
+    return " | ".join(line.strip() for line in output.strip().splitlines()[:4])
+
+
+def install(command: Sequence[str], cwd: Path) -> None:
+    """Run an installer quietly."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_INSTALL_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        raise NotAvailable(f"{command[0]}: {failure}") from failure
+    if done.returncode:
+        raise NotAvailable(f"{command[0]} failed: {_on_one_line(done.stdout)}")
+
+
+@contextmanager
+def _lock(name: str) -> Iterator[None]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def installed(name: str, recipe: Sequence[Path], build: Callable[[Path], None]) -> Path:
+    """The folder `build` fills according to the files of `recipe`; built again when one of them changes."""
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in recipe)).hexdigest()[:12]
+    folder = CACHE / f"{name}-{digest}"
+    stamp = folder / ".complete"
+    with _lock(name):
+        if not stamp.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            build(folder)
+            stamp.touch()
+    return folder
+
+
+def node_modules(project: Path, name: str) -> Path:
+    """The node_modules for a folder with a package.json."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        raise NotAvailable("node and npm are not installed")
+
+    def build(folder: Path) -> None:
+        shutil.copy(project / "package.json", folder)
+        quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
+        # Without a network npm would otherwise try for a minute.
+        quick = [
+            "--prefer-offline",
+            "--fetch-retries=1",
+            "--fetch-retry-mintimeout=500",
+            "--fetch-retry-maxtimeout=500",
+        ]
+        install(["npm", "install", *quiet, *quick], folder)
+
+    return installed(name, [project / "package.json"], build) / "node_modules"
+
+
+def java_classpath(project: Path, version: str) -> str:
+    """The classpath of the compiled driver with one version of the Java client."""
+    if any(shutil.which(tool) is None for tool in ("java", "javac", "mvn")):
+        raise NotAvailable("a JDK and mvn are not installed")
+    recipe, source = project / "pom.xml", project / "Driver.java"
+
+    def download(folder: Path) -> None:
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", f"-Dkafka.version={version}"]
+        install(["mvn", "-q", "-B", "-f", str(recipe), *goal], folder)
+
+    def compile_driver(folder: Path) -> None:
+        # Not an installation: a driver that does not compile is a failure, not a reason to skip.
+        subprocess.run(["javac", "-cp", f"{libraries}/*", "-d", str(folder), str(source)], check=True)
+
+    libraries = installed(f"kafka-clients-{version}", [recipe], download)
+    classes = installed(f"driver-{version}", [recipe, source], compile_driver)
+    return f"{classes}:{libraries}/*"
+
+
+def kcat_program() -> str:
+    """kcat from the path, or from Debian's archive where this process may install packages."""
+    with _lock("kcat"):
+        if shutil.which("kcat") is None:
+            if os.geteuid() != 0 or shutil.which("apt-get") is None:
+                raise NotAvailable("kcat is not installed and this user cannot install it with apt-get")
+            command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "kcat"]
+            try:
+                install(command, Path("/"))
+            except NotAvailable:
+                install(["apt-get", "update", "-qq"], Path("/"))
+                install(command, Path("/"))
+    return "kcat"
