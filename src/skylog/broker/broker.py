@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from skylog.broker.config import ServerConfig
+from skylog.broker.coordinator import Coordinator
 from skylog.broker.flusher import Flusher
 from skylog.broker.handlers import APIS
 from skylog.broker.housekeeping import Housekeeping
@@ -61,6 +62,7 @@ class Broker:
         )
         self.partitions = Partitions(self.log_dir, self.config.log, self.housekeeping.discard)
         self.topics = Topics(self.metadata, self.config.broker)
+        self.coordinator = Coordinator(self, self.config.groups)
         self.metadata.listen(self.partitions.apply)
         was_clean = self.log_dir.clean
         await self.metadata.load()
@@ -73,6 +75,7 @@ class Broker:
         self._port = await self.listener.start(host, port)
         self.metadata.register(BrokerImage(node_id, host, self._port, self.config.broker.broker_rack or None))
         self.housekeeping.start()
+        self.coordinator.start()
         logger.info(
             "broker %d of cluster %s serves %d partitions from %s",
             node_id,
@@ -85,6 +88,7 @@ class Broker:
     async def stop(self) -> None:
         """Answer what has been asked, bring everything to disk, and leave the mark of a clean stop."""
         await self.listener.stop(STOP_GRACE_SECONDS)
+        await self.coordinator.stop()
         await self.housekeeping.stop()
         await self._store.close()
         await asyncio.get_running_loop().run_in_executor(None, self._close_logs)

@@ -1,4 +1,4 @@
-"""The broker's configuration: its own keys, those of the network, and the defaults for topics, in one name space.
+"""The broker's configuration: its own keys, those of network and groups, the defaults for topics, in one name space.
 
 Keys are Kafka's. A topic's default is set by the key that Kafka gives it on the broker (`log.retention.ms` for
 `retention.ms`); `log.retention.hours` and its like are understood as the milliseconds they stand for.
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from skylog.config import Setting, parse, setting, settings
 from skylog.errors import ConfigError
+from skylog.groups import GroupConfig
 from skylog.net import NetConfig
 from skylog.storage import LogConfig
 
@@ -79,12 +80,13 @@ class ServerConfig:
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     net: NetConfig = field(default_factory=NetConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    groups: GroupConfig = field(default_factory=GroupConfig)
     given: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> ServerConfig:
         """Raises ConfigError for a key that is unknown, naming the nearest one, and for a value that does not fit."""
-        parts: dict[type, dict[str, str]] = {BrokerConfig: {}, NetConfig: {}, LogConfig: {}}
+        parts: dict[type, dict[str, str]] = {BrokerConfig: {}, NetConfig: {}, LogConfig: {}, GroupConfig: {}}
         owners = _owners()
         given = dict(_in_milliseconds(values))
         for key, value in given.items():
@@ -96,12 +98,13 @@ class ServerConfig:
             broker=parse(BrokerConfig, parts[BrokerConfig]),
             net=parse(NetConfig, parts[NetConfig]),
             log=parse(LogConfig, parts[LogConfig]),
+            groups=parse(GroupConfig, parts[GroupConfig]),
             given=given,
         )
 
     def effective(self) -> dict[str, tuple[Setting, Any]]:
         """Every broker key with its setting and the value in force, sorted."""
-        parts = {BrokerConfig: self.broker, NetConfig: self.net, LogConfig: self.log}
+        parts = {BrokerConfig: self.broker, NetConfig: self.net, LogConfig: self.log, GroupConfig: self.groups}
         return {key: (known, getattr(parts[owner], known.field)) for key, (owner, known) in sorted(_owners().items())}
 
 
@@ -112,7 +115,7 @@ def broker_keys() -> list[str]:
 
 def _owners() -> dict[str, tuple[type, Setting]]:
     owners: dict[str, tuple[type, Setting]] = {}
-    for owner in (BrokerConfig, NetConfig):
+    for owner in (BrokerConfig, NetConfig, GroupConfig):
         owners.update({key: (owner, known) for key, known in settings(owner).items()})
     for known in settings(LogConfig).values():
         if known.broker_key:

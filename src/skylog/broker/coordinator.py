@@ -1,0 +1,249 @@
+"""The coordinator of consumer groups: the shell around the pure state machines of `groups`.
+
+Groups and offsets live in the internal topic `__consumer_offsets`; a group belongs to the partition that Kafka would
+give it. What is acknowledged has been appended there first, under the same promise as any topic. At start the
+partitions are read back; until then their groups answer COORDINATOR_LOAD_IN_PROGRESS.
+
+Sessions and rebalances run on the monotonic clock, so that a jump of the wall clock throws nobody out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from skylog.errors import ErrorCode, KafkaError
+from skylog.groups import Effect, Group, GroupConfig, Groups, JoinAnswer, StoredRecord, StoreGroup, SyncAnswer
+from skylog.model import CONSUMER_OFFSETS_TOPIC
+from skylog.records import Record, build_batch, iterate_batches, read_records
+from skylog.storage import FileSlice
+
+if TYPE_CHECKING:
+    from skylog.broker.broker import Broker
+    from skylog.broker.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS: Final = 0.1
+_LOAD_BYTES: Final = 4 * 1024 * 1024
+
+
+class Coordinator:
+    """Every group of this broker. Lives on the event loop's thread."""
+
+    def __init__(self, broker: Broker, config: GroupConfig) -> None:
+        self._broker = broker
+        self._config = config
+        self.groups = Groups(config)
+        self._loading: set[int] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._creating = asyncio.Lock()
+
+    def start(self) -> None:
+        partitions = self._broker.partitions.of_topic(CONSUMER_OFFSETS_TOPIC)
+        self._loading = {partition.name.partition for partition in partitions}
+        if partitions:
+            self._tasks.append(asyncio.create_task(self._load(partitions)))
+        self._tasks.append(asyncio.create_task(self._tick()))
+        self._tasks.append(asyncio.create_task(self._expire()))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def now_ms(self) -> int:
+        return int(self._broker.clock.monotonic() * 1000)
+
+    # -- the offsets topic
+
+    async def ensure_topic(self) -> None:
+        """Create the offsets topic when the first group is asked for."""
+        async with self._creating:
+            if CONSUMER_OFFSETS_TOPIC in self._broker.metadata.image.topics:
+                return
+            topics = self._broker.topics
+            assignment = topics.plan(CONSUMER_OFFSETS_TOPIC, self._config.offsets_topic_num_partitions)
+            configs = {
+                "cleanup.policy": "compact",
+                "segment.bytes": str(self._config.offsets_topic_segment_bytes),
+            }
+            await topics.create(CONSUMER_OFFSETS_TOPIC, assignment, configs)
+
+    def check(self, group_id: str) -> None:
+        """Raise unless this broker can speak for the group now."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+        self._partition(group_id)
+
+    def _partition(self, group_id: str) -> Partition:
+        partitions = self._broker.partitions.of_topic(CONSUMER_OFFSETS_TOPIC)
+        if not partitions:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "ask FindCoordinator first")
+        index = partition_of(group_id, len(partitions))
+        if index in self._loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group '{group_id}' is being loaded")
+        return partitions[index]
+
+    async def store(self, group_id: str, records: Sequence[StoredRecord]) -> None:
+        """Append to the group's partition and wait for what the topic's flush policy wants. Raises KafkaError."""
+        waiting = self._append(group_id, records)
+        if waiting is not None:
+            await waiting
+
+    def _append(self, group_id: str, records: Sequence[StoredRecord]) -> asyncio.Future[None] | None:
+        """Append now; a future where the topic's policy wants an fsync first."""
+        partition = self._partition(group_id)
+        now_ms = self._broker.clock.now_ms()
+        batch = build_batch([Record(value=value, key=key, timestamp=now_ms) for key, value in records])
+        appended = partition.append(memoryview(batch), now_ms, -1)
+        if not appended.must_flush:
+            return None
+        flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: KafkaError | None) -> None:
+            if not flushed.done():
+                flushed.set_exception(error) if error else flushed.set_result(None)
+
+        self._broker.flusher.flush(partition.log, done)
+        return flushed
+
+    # -- effects
+
+    def run(self, group: Group, effects: Iterable[Effect]) -> None:
+        """Carry out what a group asks for, in order. Answers that follow a store wait for it."""
+        queue = list(effects)
+        for index, effect in enumerate(queue):
+            if isinstance(effect, StoreGroup):
+                try:
+                    record = self.groups.group_record(group, self._broker.clock.now_ms())
+                    waiting = self._append(group.group_id, [record])
+                except KafkaError as error:
+                    self._storing_failed(group, queue[index + 1 :], error)
+                    return
+                if waiting is not None:
+                    waiting.add_done_callback(partial(self._stored, group, queue[index + 1 :]))
+                    return
+            else:
+                _answer(effect)
+
+    def _stored(self, group: Group, rest: list[Effect], future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        if isinstance(error, KafkaError):
+            self._storing_failed(group, rest, error)
+        else:
+            self.run(group, rest)
+
+    def _storing_failed(self, group: Group, rest: list[Effect], error: KafkaError) -> None:
+        logger.error("group %s could not be stored: %s", group.group_id, error)
+        for effect in rest:
+            if isinstance(effect, JoinAnswer):
+                _answer(JoinAnswer(effect.token, ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=effect.member_id))
+            elif isinstance(effect, SyncAnswer):
+                _answer(SyncAnswer(effect.token, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self.run(group, group.storing_failed(self.now_ms()))
+
+    # -- time
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now_ms = self.now_ms()
+            for group in self.groups.all():
+                try:
+                    self.run(group, group.tick(now_ms))
+                except Exception:
+                    logger.exception("the clock of group %s failed", group.group_id)
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+            try:
+                await self.expire_offsets()
+            except Exception:
+                logger.exception("expiring offsets failed and is tried again")
+
+    async def expire_offsets(self) -> None:
+        """Forget offsets whose time is over, and groups that have nothing left."""
+        for group_id, names in self.groups.expired(self._broker.clock.now_ms()).items():
+            records = [self.groups.offset_record(group_id, name, None) for name in names]
+            await self.store(group_id, records)
+            self.groups.remove_offsets(group_id, names)
+            group = self.groups.find(group_id)
+            if not self.groups.offsets_of(group_id) and (group is None or not group.members):
+                await self.delete(group_id)
+            logger.info("group %s: %d offsets have expired", group_id, len(names))
+
+    async def delete(self, group_id: str) -> None:
+        """Forget a group without members. Raises KafkaError."""
+        self.check(group_id)
+        self.groups.check_deletable(group_id)
+        await self.store(group_id, self.groups.deletion_records(group_id))
+        self.groups.remove(group_id)
+
+    async def forget_topic(self, topic: str) -> None:
+        """A topic is gone: so are the offsets that groups have in it."""
+        for group in self.groups.all():
+            names = [name for name in self.groups.offsets_of(group.group_id) if name.topic == topic]
+            if names:
+                await self.store(
+                    group.group_id, [self.groups.offset_record(group.group_id, name, None) for name in names]
+                )
+                self.groups.remove_offsets(group.group_id, names)
+
+    # -- loading
+
+    async def _load(self, partitions: Sequence[Partition]) -> None:
+        for partition in partitions:
+            try:
+                await self._load_partition(partition)
+                self._loading.discard(partition.name.partition)
+            except Exception:
+                # Its groups go on answering that they are being loaded: better no offset than a wrong one.
+                logger.exception("%s cannot be loaded; its groups stay unavailable", partition.name)
+        logger.info("%d groups were loaded", len(self.groups.all()))
+
+    async def _load_partition(self, partition: Partition) -> None:
+        """Replay a partition: positions are found on the event loop, reading and parsing happen off it."""
+        loop = asyncio.get_running_loop()
+        log = partition.log
+        offset, end_offset = log.log_start_offset, log.log_end_offset
+        while offset < end_offset:
+            found = log.read(offset, _LOAD_BYTES)
+            if found is None or not found.length:
+                break
+            offset, records = await loop.run_in_executor(self._broker.executor, _parse, found)
+            now_ms = self.now_ms()
+            for record in records:
+                if record.key is not None:
+                    self.groups.replay(record.key, record.value, now_ms)
+
+
+def _answer(effect: Effect) -> None:
+    assert isinstance(effect, JoinAnswer | SyncAnswer)
+    if not effect.token.done():
+        effect.token.set_result(effect)
+
+
+def _parse(part: FileSlice) -> tuple[int, list[Record]]:
+    """The offset after a range of a log, and the records in it."""
+    data = memoryview(part.read())
+    offset = -1
+    records: list[Record] = []
+    for position, header in iterate_batches(data):
+        records += read_records(data[position : position + header.size_bytes])
+        offset = header.end_offset
+    return offset, records
+
+
+def partition_of(group_id: str, count: int) -> int:
+    """The partition of a group, as Kafka computes it: Java's hash of the name, without its sign."""
+    value = 0
+    encoded = group_id.encode("utf-16-be")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    return (0 if signed == -(1 << 31) else abs(signed)) % count

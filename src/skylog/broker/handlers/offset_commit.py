@@ -1,0 +1,97 @@
+"""OffsetCommit (8), versions 2-9: a group writes down how far it is. Answered once that is in the offsets topic.
+
+Generation -1 commits for a group that has no members: a consumer that assigns its partitions itself.
+"""
+
+from __future__ import annotations
+
+from skylog.broker.api import Api, Context
+from skylog.errors import ErrorCode, KafkaError
+from skylog.groups import CommittedOffset
+from skylog.model import TopicPartition
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+Commits = dict[TopicPartition, CommittedOffset]
+
+
+async def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    errors: dict[TopicPartition, ErrorCode] = {}
+    commits: Commits = {}
+    try:
+        _check(context, request)
+        now_ms = context.broker.clock.now_ms()
+        for topic in request.topics:
+            for row in topic.partitions:
+                _take(context, topic.name, row, now_ms, commits, errors)
+        if commits:
+            groups = context.broker.coordinator.groups
+            records = [groups.offset_record(request.group_id, name, each) for name, each in commits.items()]
+            await context.broker.coordinator.store(request.group_id, records)
+            groups.commit(request.group_id, commits.items())
+    except KafkaError as error:
+        return _response(request, {}, error.code)
+    return _response(request, errors, ErrorCode.NONE)
+
+
+def _check(context: Context, request: OffsetCommitRequest) -> None:
+    coordinator = context.broker.coordinator
+    coordinator.check(request.group_id)
+    generation = request.generation_id_or_member_epoch
+    group = coordinator.groups.find(request.group_id)
+    if group is None:
+        if generation >= 0:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        group = coordinator.groups.get_or_create(request.group_id)
+    group.check_commit(request.member_id, request.group_instance_id, generation, coordinator.now_ms())
+
+
+def _take(
+    context: Context,
+    topic: str,
+    row: OffsetCommitRequestPartition,
+    now_ms: int,
+    commits: Commits,
+    errors: dict[TopicPartition, ErrorCode],
+) -> None:
+    """Take one partition's offset, or note why not."""
+    name = TopicPartition(topic, row.partition_index)
+    metadata = row.committed_metadata or ""
+    if len(metadata.encode()) > context.broker.config.groups.offset_metadata_max_bytes:
+        errors[name] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return
+    try:
+        context.broker.partitions.get(topic, row.partition_index)
+    except KafkaError as error:
+        errors[name] = error.code
+        return
+    commits[name] = CommittedOffset(row.committed_offset, row.committed_leader_epoch, metadata, now_ms)
+
+
+def _response(
+    request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode], default: ErrorCode
+) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=row.partition_index,
+                        error_code=errors.get(TopicPartition(topic.name, row.partition_index), default),
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+API = Api(ApiKey.OFFSET_COMMIT, 2, 9, handle)

@@ -1,0 +1,109 @@
+"""OffsetFetch (9), versions 1-9: how far groups are. What nobody has committed is answered with -1 and no error.
+
+From version 2 on null asks for everything a group has committed, from 8 on for several groups at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from skylog.broker.api import Api, Context
+from skylog.errors import ErrorCode, KafkaError
+from skylog.groups import CommittedOffset
+from skylog.model import NO_EPOCH, NO_OFFSET, TopicPartition
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+Wanted = list[tuple[str, list[int]]] | None
+Found = list[tuple[str, list[tuple[int, CommittedOffset]]]]
+
+_NOTHING = CommittedOffset(NO_OFFSET, NO_EPOCH, "", -1)
+
+
+def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if context.version >= 8:
+        return OffsetFetchResponse(groups=[_answer_group(context, group) for group in request.groups])
+    wanted: Wanted = None
+    if request.topics is not None:
+        wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    error, found = _look_up(context, request.group_id, wanted)
+    return OffsetFetchResponse(
+        error_code=error,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=each.offset,
+                        committed_leader_epoch=each.leader_epoch,
+                        metadata=each.metadata,
+                        error_code=error if context.version < 2 else ErrorCode.NONE,
+                    )
+                    for index, each in rows
+                ],
+            )
+            for name, rows in found
+        ],
+    )
+
+
+def _answer_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    wanted: Wanted = None
+    if group.topics is not None:
+        wanted = [(topic.name, topic.partition_indexes) for topic in group.topics]
+    error, found = _look_up(context, group.group_id, wanted)
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id,
+        error_code=error,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=each.offset,
+                        committed_leader_epoch=each.leader_epoch,
+                        metadata=each.metadata,
+                    )
+                    for index, each in rows
+                ],
+            )
+            for name, rows in found
+        ],
+    )
+
+
+def _look_up(context: Context, group_id: str, wanted: Wanted) -> tuple[ErrorCode, Found]:
+    coordinator = context.broker.coordinator
+    try:
+        coordinator.check(group_id)
+    except KafkaError as error:
+        # An offset is never told along with an error: a client that overlooks the error would start somewhere.
+        return error.code, [(name, [(index, _NOTHING) for index in indexes]) for name, indexes in wanted or []]
+    offsets = coordinator.groups.offsets_of(group_id)
+    if wanted is None:
+        return ErrorCode.NONE, _by_topic(offsets.items())
+    return ErrorCode.NONE, [
+        (name, [(index, offsets.get(TopicPartition(name, index), _NOTHING)) for index in indexes])
+        for name, indexes in wanted
+    ]
+
+
+def _by_topic(offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> Found:
+    topics: dict[str, list[tuple[int, CommittedOffset]]] = {}
+    for name, committed in offsets:
+        topics.setdefault(name.topic, []).append((name.partition, committed))
+    return list(topics.items())
+
+
+API = Api(ApiKey.OFFSET_FETCH, 1, 9, handle)
