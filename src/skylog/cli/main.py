@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from skylog import __version__
-from skylog.cli import serve
+from skylog.cli import log, produce, serve, tail, topics
 from skylog.cli.output import fail
 from skylog.errors import SkylogError
 
@@ -37,6 +37,10 @@ def main(
 
 
 app.command("serve")(serve.serve)
+app.add_typer(topics.app, name="topics")
+app.command("produce")(produce.produce)
+app.command("tail")(tail.tail)
+app.add_typer(log.app, name="log")
 
 
 def run() -> None:

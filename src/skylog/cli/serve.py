@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import resource
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-import uvloop
 
-from skylog.broker import Broker, ServerConfig
 from skylog.cli.output import stderr
 from skylog.config import read_properties
 from skylog.errors import ConfigError, SkylogError
+
+# The broker and its event loop are imported by those functions that use them: the other commands start without.
+if TYPE_CHECKING:
+    from skylog.broker import ServerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ def serve(
 
     [bold]skylog serve --data-dir data --port 9092 --set num.partitions=4[/]
     """
+    import uvloop
+
     _start_logging(log_level)
     config = _read_config(config_file, settings or [])
     _raise_file_limit()
@@ -55,6 +58,10 @@ def serve(
 
 
 async def _run(data_dir: Path, host: str, port: int, config: ServerConfig) -> None:
+    import asyncio
+
+    from skylog.broker import Broker
+
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -83,6 +90,8 @@ def _greet(address: str) -> None:
 
 
 def _read_config(path: Path | None, settings: list[str]) -> ServerConfig:
+    from skylog.broker import ServerConfig
+
     values: dict[str, str] = {}
     if path is not None:
         try:

@@ -1,0 +1,145 @@
+"""Reads partitions from given offsets for `skylog tail`. Belongs to no consumer group and commits nothing."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka import Message as LibraryMessage
+from confluent_kafka import TopicPartition as LibraryPartition
+
+from skylog.cli.message_view import Message
+from skylog.client import BrokerUnreachableError, Connection, OffsetRange
+from skylog.model import TopicPartition
+
+POLL_S: Final = 0.25
+BATCH_COUNT: Final = 1000
+PATIENCE_S: Final = 5.0
+
+_SETTINGS: Final[dict[str, Any]] = {
+    "group.id": "skylog-tail",  # the library wants one; it is never used
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "allow.auto.create.topics": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",
+    "fetch.wait.max.ms": 250,
+}
+
+
+class PartitionReader:
+    """Messages of some partitions, each in its order. `at_end` had no more when last asked."""
+
+    def __init__(self, connection: Connection, starts: Mapping[TopicPartition, int]) -> None:
+        self.at_end: set[TopicPartition] = set()
+        self._lost_since: float | None = None
+        self._connection = connection
+        self._consumer = connection.consumer(_SETTINGS)
+        self.partitions = set(starts)
+        self._consumer.assign([LibraryPartition(*partition, offset) for partition, offset in starts.items()])
+
+    def add(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read more partitions from now on."""
+        if starts:
+            self.partitions.update(starts)
+            self._consumer.incremental_assign([LibraryPartition(*key, offset) for key, offset in starts.items()])
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    @property
+    def lost_s(self) -> float:
+        """For how long no broker has been reached. A short while means nothing: a name may have several addresses."""
+        return 0.0 if self._lost_since is None else time.monotonic() - self._lost_since
+
+    def read(self) -> list[Message]:
+        """What there is, after waiting for a moment if there is nothing. Raises SkylogError for what will not pass."""
+        first = self._consumer.poll(POLL_S)
+        if self._connection.down_reason is None:
+            self._lost_since = None
+        elif self._lost_since is None:
+            self._lost_since = time.monotonic()
+        if first is None:
+            return []
+        messages = [self._take(each) for each in (first, *self._consumer.consume(BATCH_COUNT, timeout=0))]
+        return [message for message in messages if message is not None]
+
+    def read_to_end(self, partitions: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Message]]:
+        """Everything up to where each of `partitions` ended when its range was taken.
+
+        Raises BrokerUnreachableError if the broker goes away meanwhile: what is missing will not come by itself.
+        """
+        unfinished = {key for key, offsets in partitions.items() if len(offsets)}
+        while unfinished:
+            messages = self.read()
+            if not messages and self.lost_s > PATIENCE_S:
+                raise BrokerUnreachableError(self._connection.bootstrap, self._connection.down_reason or "no answer")
+            wanted = []
+            for message in messages:
+                key = TopicPartition(message.topic, message.partition)
+                end_offset = partitions[key].end_offset
+                if message.offset < end_offset:
+                    wanted.append(message)
+                if message.offset >= end_offset - 1:
+                    unfinished.discard(key)
+            unfinished -= self.at_end
+            yield wanted
+
+    def _take(self, received: LibraryMessage) -> Message | None:
+        key = TopicPartition(received.topic() or "", received.partition() or 0)
+        error = received.error()
+        if error is None or error.code() == LibraryError._PARTITION_EOF:
+            self._connection.down_reason = None  # either is a broker's answer
+        if error is not None:
+            if error.code() == LibraryError._PARTITION_EOF:
+                self.at_end.add(key)
+            elif key.topic or error.fatal():  # what is of no partition is about the group, of which we are no member
+                raise self._connection.error(error, f"{key} at offset {received.offset()}")
+            return None
+        self.at_end.discard(key)
+        headers: Any = received.headers() or ()
+        return Message(
+            topic=key.topic,
+            partition=key.partition,
+            offset=received.offset() or 0,
+            timestamp_ms=received.timestamp()[1],
+            key=received.key(),
+            value=received.value(),
+            headers=tuple(headers),
+        )
+
+
+def read_last(connection: Connection, ranges: Mapping[TopicPartition, OffsetRange], count: int) -> list[Message]:
+    """The last `count` messages over all partitions, merged by time, each partition in its order.
+
+    An offset may hold no message (compaction, transactions), so where too few are found it looks further back.
+    """
+    reach = count
+    while True:
+        windows = {
+            key: OffsetRange(max(offsets.start_offset, offsets.end_offset - reach), offsets.end_offset)
+            for key, offsets in ranges.items()
+        }
+        found = _read_windows(connection, windows, count)
+        if all(len(found[key]) >= count or windows[key] == ranges[key] for key in ranges):
+            merged = heapq.merge(*found.values(), key=lambda message: message.timestamp_ms)
+            return list(deque(merged, maxlen=count))
+        reach *= 4
+
+
+def _read_windows(
+    connection: Connection, windows: Mapping[TopicPartition, OffsetRange], count: int
+) -> dict[TopicPartition, deque[Message]]:
+    found: dict[TopicPartition, deque[Message]] = {key: deque(maxlen=count) for key in windows}
+    reader = PartitionReader(connection, {key: window.start_offset for key, window in windows.items()})
+    try:
+        for messages in reader.read_to_end(windows):
+            for message in messages:
+                found[TopicPartition(message.topic, message.partition)].append(message)
+    finally:
+        reader.close()
+    return found

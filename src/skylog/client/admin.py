@@ -1,0 +1,162 @@
+"""Administration of topics: create, look at, change, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as LibraryPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from skylog.client.connection import Connection
+from skylog.client.errors import TopicNotFoundError
+from skylog.client.topic import ConfigValue, OffsetRange, Partition, Topic
+from skylog.model import NO_OFFSET, TopicPartition
+
+BROKER_DECIDES: Final = -1
+
+_OFFSETS: Final[Any] = OffsetSpec  # its methods carry no types
+
+_SOURCES: Final = {
+    ConfigSource.DYNAMIC_TOPIC_CONFIG.value: "topic",
+    ConfigSource.DYNAMIC_BROKER_CONFIG.value: "broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value: "cluster",
+    ConfigSource.STATIC_BROKER_CONFIG.value: "broker",
+    ConfigSource.DEFAULT_CONFIG.value: "default",
+}
+
+
+class Admin:
+    """The administration of one cluster.
+
+    Raises TopicNotFoundError and BrokerUnreachableError where that is what is wrong, and KafkaError with the
+    cluster's own words for what it refuses.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._client = connection.admin_client()
+
+    # -- looking
+
+    def list_topics(self) -> list[Topic]:
+        """Every topic, by name."""
+        found = self._connection.metadata(self._client).topics
+        return [
+            Topic(
+                name,
+                tuple(
+                    Partition(index, row.leader, tuple(row.replicas), tuple(row.isrs))
+                    for index, row in sorted(found[name].partitions.items())
+                ),
+            )
+            for name in sorted(found)
+        ]
+
+    def describe_topics(self, names: Iterable[str]) -> list[Topic]:
+        """The topics of these names. Raises TopicNotFoundError for the first that is not there."""
+        known = {topic.name: topic for topic in self.list_topics()}
+        topics = []
+        for name in names:
+            if name not in known:
+                raise TopicNotFoundError(name, known)
+            topics.append(known[name])
+        return topics
+
+    def describe_topic(self, name: str) -> Topic:
+        return self.describe_topics([name])[0]
+
+    def offset_ranges(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """Where each partition begins and ends."""
+        starts = self._list_offsets(partitions, _OFFSETS.earliest())
+        ends = self._list_offsets(partitions, _OFFSETS.latest())
+        return {partition: OffsetRange(starts[partition], ends[partition]) for partition in partitions}
+
+    def offsets_at(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int | None]:
+        """The offset of each partition's first message at or after a time; None where there is none."""
+        found = self._list_offsets(partitions, _OFFSETS.for_timestamp(timestamp_ms))
+        return {partition: None if offset == NO_OFFSET else offset for partition, offset in found.items()}
+
+    def describe_configs(self, name: str) -> list[ConfigValue]:
+        """Every key of a topic's configuration, by name."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = self._result(self._client.describe_configs([resource])[resource], f"topic '{name}'")
+        return [
+            ConfigValue(key, entries[key].value, _SOURCES.get(entries[key].source, "unknown"))
+            for key in sorted(entries)
+        ]
+
+    # -- changing
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = BROKER_DECIDES,
+        replication_factor: int = BROKER_DECIDES,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        topic = NewTopic(name, partitions, replication_factor, config=dict(configs or {}))
+        self._result(self._start(self._client.create_topics, [topic])[name], f"cannot create topic '{name}'")
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Let a topic have `total` partitions; there is no way back."""
+        self.describe_topic(name)
+        growth = self._start(self._client.create_partitions, [NewPartitions(name, total)])
+        self._result(growth[name], f"cannot give topic '{name}' {total} partitions")
+
+    def alter_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set keys of a topic's configuration; None takes the topic's own value away, so that the default holds."""
+        self.describe_topic(name)
+        entries = [
+            ConfigEntry(
+                key,
+                "" if value is None else value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in changes.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        altered = self._start(self._client.incremental_alter_configs, [resource])
+        self._result(altered[resource], f"cannot change topic '{name}'")
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics with all their messages; none of them if one is not there."""
+        self.describe_topics(names)
+        deleted = self._start(self._client.delete_topics, list(names))
+        for name in names:
+            self._result(deleted[name], f"cannot delete topic '{name}'")
+
+    # -- librdkafka
+
+    def _list_offsets(self, partitions: Sequence[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        wanted = {LibraryPartition(each.topic, each.partition): spec for each in partitions}
+        futures = self._client.list_offsets(wanted, request_timeout=self._connection.timeout_s)
+        return {
+            TopicPartition(key.topic, key.partition): self._result(future, f"{key.topic}-{key.partition}").offset
+            for key, future in futures.items()
+        }
+
+    def _start(self, operation: Any, items: list[Any]) -> dict[Any, Future[Any]]:
+        """Begin an operation of the library, once a broker is known to answer."""
+        self._connection.metadata(self._client)
+        futures: dict[Any, Future[Any]] = operation(items, request_timeout=self._connection.timeout_s)
+        return futures
+
+    def _result(self, future: Future[Any], doing: str) -> Any:
+        try:
+            return future.result(self._connection.timeout_s + 1)
+        except KafkaException as error:
+            raise self._connection.error(error, doing) from error

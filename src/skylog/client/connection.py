@@ -1,0 +1,108 @@
+"""The way to a cluster: how librdkafka is set up here, and what its errors mean to people."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka.admin import AdminClient
+
+from skylog.client.errors import BrokerUnreachableError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
+
+logger = logging.getLogger(__name__)
+logger.addHandler(logging.NullHandler())  # what librdkafka says of each attempt is for those who ask for it
+
+ATTEMPT_S: Final = 0.25
+# A name may stand for several addresses, which are tried one after another: the first refusal decides nothing yet.
+GIVE_UP_S: Final = 1.0
+
+_UNREACHABLE: Final = frozenset(
+    {
+        LibraryError._TRANSPORT,
+        LibraryError._ALL_BROKERS_DOWN,
+        LibraryError._TIMED_OUT,
+        LibraryError._TIMED_OUT_QUEUE,
+        LibraryError._RESOLVE,
+        LibraryError._MSG_TIMED_OUT,
+    }
+)
+_REASON: Final = re.compile(r"(?:.*failed: |.*/bootstrap: )?(.*?)(?: \(after .*)?", re.DOTALL)
+
+
+class Connection:
+    """A cluster's address, from which clients of librdkafka are made.
+
+    `down_reason` tells why no broker can be reached at the moment, and is None while there is no sign of that; the
+    clients' `poll` keeps it up to date. One object serves one thread.
+    """
+
+    def __init__(self, bootstrap: str, timeout_s: float = 30.0) -> None:
+        self.bootstrap = bootstrap
+        self.timeout_s = timeout_s
+        self.down_reason: str | None = None
+        self._last_reason = "no answer"
+
+    def admin_client(self) -> AdminClient:
+        return AdminClient(self._settings({}))
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        return Producer(self._settings(settings))
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        return Consumer(self._settings(settings))
+
+    def metadata(self, client: AdminClient | Producer) -> Any:
+        """The brokers and all topics, as the library's ClusterMetadata.
+
+        Raises BrokerUnreachableError, after about a second if nobody listens. Always asks for all topics: a question
+        for one would create it on a cluster that does so.
+        """
+        started = time.monotonic()
+        while True:
+            try:
+                metadata = client.list_topics(timeout=ATTEMPT_S)
+            except KafkaException as error:
+                elapsed_s = time.monotonic() - started
+                client.poll(0)
+                refused = self.down_reason is not None and elapsed_s >= GIVE_UP_S
+                if _library_error(error).code() not in _UNREACHABLE or refused or elapsed_s >= self.timeout_s:
+                    raise self.error(error, "asking for the topics") from error
+            else:
+                self.down_reason = None
+                return metadata
+
+    def error(self, error: LibraryError | KafkaException, doing: str) -> SkylogError:
+        """What to raise for an error of librdkafka that came while `doing` something."""
+        cause = _library_error(error)
+        code = cause.code()
+        if code in _UNREACHABLE:
+            return BrokerUnreachableError(self.bootstrap, self._last_reason)
+        if code >= 0 and code in ErrorCode._value2member_map_:
+            return KafkaError(ErrorCode(code), f"{doing}: {cause.str()}")
+        return SkylogError(f"{doing}: {cause.str()}")
+
+    def _settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "skylog",
+            "error_cb": self._on_error,
+            "logger": logger,
+            "reconnect.backoff.max.ms": 2000,
+            **settings,
+        }
+
+    def _on_error(self, error: LibraryError) -> None:
+        if error.code() == LibraryError._ALL_BROKERS_DOWN:
+            self.down_reason = self._last_reason
+        elif error.code() in _UNREACHABLE and (match := _REASON.fullmatch(error.str())):
+            self._last_reason = match[1]
+
+
+def _library_error(error: LibraryError | KafkaException) -> LibraryError:
+    return error.args[0] if isinstance(error, KafkaException) else error

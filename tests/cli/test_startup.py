@@ -1,0 +1,56 @@
+"""What the command line costs before it does anything, and what it teaches."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from skylog.cli.main import app
+
+COMMANDS = [
+    ["serve"],
+    ["topics", "create"],
+    ["topics", "list"],
+    ["topics", "describe"],
+    ["topics", "alter"],
+    ["topics", "delete"],
+    ["produce"],
+    ["tail"],
+    ["log", "dump"],
+    ["log", "verify"],
+]
+
+
+def imported_by(*arguments: str) -> set[str]:
+    command = [sys.executable, "-X", "importtime", "-m", "skylog.cli.main", *arguments]
+    lines = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr.splitlines()
+    return {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+
+
+def test_serve_does_without_the_client_library() -> None:
+    modules = imported_by("serve", "--set", "no.such.key=1")
+    assert "skylog.broker" in modules
+    assert not modules & {"confluent_kafka", "skylog.client", "rich.table", "rich.progress"}
+
+
+def test_a_client_command_does_without_the_broker() -> None:
+    modules = imported_by("topics", "list", "--bootstrap", "127.0.0.1:1")
+    assert "confluent_kafka" in modules
+    assert not modules & {"skylog.broker", "skylog.storage", "uvloop"}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_help_has_an_example(command: list[str]) -> None:
+    printed = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).stdout
+    assert printed.count(f"skylog {' '.join(command)} ") + printed.count(f"skylog {' '.join(command)}\n") >= 2
+
+
+def test_every_command_is_in_the_list() -> None:
+    known = [[command.name or ""] for command in app.registered_commands]
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        known += [[group.name or "", command.name or ""] for command in group.typer_instance.registered_commands]
+    assert sorted(known) == sorted(COMMANDS)

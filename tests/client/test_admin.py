@@ -1,0 +1,103 @@
+"""Admin against a real broker."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from skylog.client import Admin, BrokerUnreachableError, Connection, OffsetRange, TopicNotFoundError
+from skylog.errors import ErrorCode, KafkaError
+from skylog.model import TopicPartition
+from tests.cli.conftest import running_broker
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory: Path = tmp_path_factory.mktemp("client")
+    with running_broker(directory / "data") as address:
+        yield address
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> Admin:
+    return Admin(Connection(bootstrap))
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(_numbers)}"
+
+
+def test_a_created_topic_is_described(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic, 2, configs={"retention.ms": "1000"})
+    described = admin.describe_topic(topic)
+    assert [partition.index for partition in described.partitions] == [0, 1]
+    assert described.replication_factor == 1
+    assert not described.is_internal
+    assert [(each.name, each.value, each.source) for each in admin.describe_configs(topic) if not each.is_default] == [
+        ("retention.ms", "1000", "topic")
+    ]
+
+
+def test_asking_for_a_topic_does_not_create_it(admin: Admin, topic: str) -> None:
+    with pytest.raises(TopicNotFoundError):
+        admin.describe_topic(topic)
+    assert topic not in {each.name for each in admin.list_topics()}
+
+
+def test_a_topic_that_is_not_there_names_the_nearest(admin: Admin) -> None:
+    admin.create_topic("page-views")
+    with pytest.raises(TopicNotFoundError) as caught:
+        admin.add_partitions("page-vews", 3)
+    assert caught.value.nearest == ("page-views",)
+    assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_refusals_carry_kafkas_code_and_the_brokers_words(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic)
+    with pytest.raises(KafkaError, match=f"cannot create topic '{topic}'.*already exists") as caught:
+        admin.create_topic(topic)
+    assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_offsets_are_found_by_time(admin: Admin, bootstrap: str, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    admin.create_topic(topic)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for timestamp in (1000, 2000, 3000):
+        producer.produce(topic, b"x", timestamp=timestamp)
+    assert producer.flush(20) == 0
+    assert admin.offset_ranges([partition]) == {partition: OffsetRange(0, 3)}
+    assert admin.offsets_at([partition], 1500) == {partition: 1}
+    assert admin.offsets_at([partition], 3001) == {partition: None}
+
+
+def test_configs_are_set_and_taken_away(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic, configs={"retention.ms": "1000"})
+    admin.alter_configs(topic, {"retention.ms": None, "segment.bytes": "4096"})
+    changed = {each.name: each.value for each in admin.describe_configs(topic) if not each.is_default}
+    assert changed == {"segment.bytes": "4096"}
+
+
+def test_partitions_are_added_and_topics_deleted(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic)
+    admin.add_partitions(topic, 3)
+    assert len(admin.describe_topic(topic).partitions) == 3
+    admin.delete_topics([topic])
+    assert topic not in {each.name for each in admin.list_topics()}
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"), [("127.0.0.1:1", "Connection refused"), ("no.such.host.invalid:9092", "resolve")]
+)
+def test_a_broker_that_cannot_be_reached_is_named_with_the_reason(address: str, reason: str) -> None:
+    with pytest.raises(BrokerUnreachableError) as caught:
+        Admin(Connection(address)).list_topics()
+    assert address in str(caught.value)
+    assert reason in str(caught.value)
