@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,7 @@ from skylog.errors import ConfigError
 T = TypeVar("T")
 
 _SETTING = "skylog.setting"
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,14 @@ class Setting:
             value = self._convert(text.strip())
         except ValueError:
             raise ConfigError(f"{self.key}={text}: expected {_ARTICLE[self.kind]}") from None
-        for item in value if isinstance(value, tuple) else (value,):
-            if self.choices and item not in self.choices:
-                raise ConfigError(f"{self.key}={text}: expected one of {', '.join(self.choices)}")
+        items = value if isinstance(value, tuple) else (value,)
+        if self.choices and not (items and all(item in self.choices for item in items)):
+            raise ConfigError(f"{self.key}={text}: expected one of {', '.join(self.choices)}")
         if isinstance(value, int | float) and not isinstance(value, bool):
             if self.minimum is not None and value < self.minimum:
-                raise ConfigError(f"{self.key}={text}: must be at least {self.minimum:g}")
+                raise ConfigError(f"{self.key}={text}: must be at least {self.minimum}")
             if self.maximum is not None and value > self.maximum:
-                raise ConfigError(f"{self.key}={text}: must be at most {self.maximum:g}")
+                raise ConfigError(f"{self.key}={text}: must be at most {self.maximum}")
         return value
 
     def _convert(self, text: str) -> Any:
@@ -67,10 +69,12 @@ class Setting:
             case "int" | "long":
                 bits = 31 if self.kind == "int" else 63
                 number = int(text)
-                if not -(1 << bits) <= number < 1 << bits:
+                if not _NUMBER.fullmatch(text) or not -(1 << bits) <= number < 1 << bits:
                     raise ValueError(text)
                 return number
             case "double":
+                if not _NUMBER.fullmatch(text):  # Python would also take 1_000, ١٢ and nan
+                    raise ValueError(text)
                 return float(text)
             case "list":
                 return tuple(item.strip() for item in text.split(",") if item.strip())

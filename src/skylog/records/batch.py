@@ -23,7 +23,8 @@ append cost the same for one record and for a thousand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -43,11 +44,11 @@ SMALLEST_RECORD_BYTES: Final = 7  # seven one-byte fields: the shortest record t
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
 _OFFSET = Struct(">q")
-_OFFSET_LENGTH_EPOCH = Struct(">qii")
-_OFFSET_LENGTH = Struct(">qi")
+_EPOCH = Struct(">i")
 _ATTRIBUTES = Struct(">h")
 
 CODEC_MASK: Final = 0x07
+LAST_CODEC: Final = int(max(Codec))
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
@@ -81,7 +82,7 @@ class BatchHeader(NamedTuple):
     @classmethod
     def read(cls, buffer: Buffer, position: int = 0) -> BatchHeader:
         """The header at `position`, where at least `HEADER_BYTES` bytes must be."""
-        return cls._make(_HEADER.unpack_from(buffer, position))
+        return tuple.__new__(cls, _HEADER.unpack_from(buffer, position))
 
     def pack(self) -> bytes:
         return _HEADER.pack(*self)
@@ -120,17 +121,21 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL)
 
 
-def check_batch(buffer: Buffer, position: int = 0, end: int | None = None) -> BatchHeader:
+# A tuple of the right length is what `_HEADER` gives: making a header of it needs no further check.
+_as_header: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
+
+
+def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of the batch at `position`, after checking all that can be checked without opening it.
 
-    Raises InvalidBatchError for a batch that does not end by `end`, has another magic, a wrong CRC, or counts
-    that contradict each other.
+    Raises InvalidBatchError for a batch that is cut, has another magic, a wrong CRC, or counts that contradict each
+    other.
     """
-    available = (len(buffer) if end is None else end) - position
+    available = len(buffer) - position
     if available < HEADER_BYTES:
         raise InvalidBatchError(f"{available} bytes are too short for a batch header of {HEADER_BYTES}", corrupt=True)
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
-    (_, length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count) = header
+    fields = _HEADER.unpack_from(buffer, position)
+    (_, length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count) = fields
     size_bytes = length + LOG_OVERHEAD_BYTES
     if magic != MAGIC:
         raise InvalidBatchError(f"batch has magic {magic}, only format {MAGIC} is stored", corrupt=False)
@@ -140,21 +145,22 @@ def check_batch(buffer: Buffer, position: int = 0, end: int | None = None) -> Ba
     if actual != crc:
         raise InvalidBatchError(f"batch has CRC {crc:#010x}, its bytes give {actual:#010x}", corrupt=True)
     # An emptied batch (compaction) keeps its offset range with fewer or no records, so only the upper bound holds.
-    if not 0 <= count <= last_offset_delta + 1:
+    if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:
         raise InvalidBatchError(f"batch says it has {count} records over {last_offset_delta + 1} offsets")
-    if attributes & CODEC_MASK == 0 and count * SMALLEST_RECORD_BYTES > size_bytes - HEADER_BYTES:
+    codec = attributes & CODEC_MASK
+    if not codec and count * SMALLEST_RECORD_BYTES > size_bytes - HEADER_BYTES:
         raise InvalidBatchError(f"{count} records cannot fit into {size_bytes - HEADER_BYTES} bytes")
-    if attributes & CODEC_MASK > Codec.ZSTD:
-        raise InvalidBatchError(f"batch has unknown codec {attributes & CODEC_MASK}")
+    if codec > LAST_CODEC:
+        raise InvalidBatchError(f"batch has unknown codec {codec}")
     if producer_id >= 0 and base_sequence < 0 and not attributes & CONTROL:
         raise InvalidBatchError(f"producer {producer_id} sent the sequence number {base_sequence}")
-    return header
+    return _as_header(fields)
 
 
 def stamp_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
     """Write the broker's two fields into a batch in place. The CRC stays right: it does not cover them."""
-    length = _OFFSET_LENGTH.unpack_from(batch, position)[1]
-    _OFFSET_LENGTH_EPOCH.pack_into(batch, position, base_offset, length, leader_epoch)
+    _OFFSET.pack_into(batch, position, base_offset)
+    _EPOCH.pack_into(batch, position + 12, leader_epoch)
 
 
 def stamp_append_time(batch: bytearray | memoryview, now_ms: int, position: int, size_bytes: int) -> None:
@@ -169,7 +175,7 @@ def iterate_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each whole batch in `buffer`, by header alone; an incomplete last one is left out."""
     position, end = 0, len(buffer)
     while end - position >= HEADER_BYTES:
-        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        header = BatchHeader.read(buffer, position)
         if header.size_bytes < HEADER_BYTES or header.size_bytes > end - position:
             return
         yield position, header

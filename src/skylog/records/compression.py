@@ -74,8 +74,8 @@ def _too_large(limit_bytes: int) -> CompressionError:
 
 def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
     inflate = zlib.decompressobj(wbits=31)
-    out = inflate.decompress(data, limit_bytes)
-    if inflate.unconsumed_tail:
+    out = inflate.decompress(data, limit_bytes + 1)
+    if len(out) > limit_bytes:
         raise _too_large(limit_bytes)
     if not inflate.eof:
         raise zlib.error("incomplete stream")
@@ -96,14 +96,14 @@ def _decompress_growing(into: Callable[[Buffer, bytearray], int], data: Buffer, 
                 raise _too_large(limit_bytes) from error
             size = min(limit_bytes, size * 8)
         else:
-            del out[written:]
-            return bytes(out)
+            return bytes(memoryview(out)[:written])
 
 
 # Java's clients wrap snappy into their own stream of blocks; librdkafka and others send one raw block. Both are read.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_SNAPPY_MAX_RATIO: Final = 22  # the format's best: three bytes that copy sixty-four
 _INT32 = Struct(">i")
 
 
@@ -135,6 +135,9 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _decompress_raw_snappy(block: memoryview, limit_bytes: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
+    claimed_bytes = cramjam.snappy.decompress_raw_len(block)
+    if claimed_bytes > limit_bytes:
         raise _too_large(limit_bytes)
+    if claimed_bytes > len(block) * _SNAPPY_MAX_RATIO:
+        raise ValueError(f"{len(block)} bytes claim to hold {claimed_bytes}")
     return bytes(cramjam.snappy.decompress_raw(block))

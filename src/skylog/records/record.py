@@ -20,6 +20,7 @@ from skylog.records.batch import (
     CONTROL,
     CRC_START,
     HEADER_BYTES,
+    LAST_CODEC,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     TRANSACTIONAL,
@@ -44,11 +45,16 @@ class Record:
 def read_records(batch: Buffer, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Iterator[Record]:
     """The records of one whole batch, decompressed within `limit_bytes`.
 
-    Raises CompressionError or InvalidBatchError where the block does not hold what the header says.
+    Raises CompressionError or InvalidBatchError where the block does not hold exactly what the header says.
     """
+    if len(batch) < HEADER_BYTES:
+        raise InvalidBatchError(f"{len(batch)} bytes are too short for a batch header of {HEADER_BYTES}", corrupt=True)
     header = BatchHeader.read(batch)
     body: Buffer = memoryview(batch)[HEADER_BYTES : header.size_bytes]
-    if header.attributes & CODEC_MASK:
+    codec = header.attributes & CODEC_MASK
+    if codec > LAST_CODEC:
+        raise InvalidBatchError(f"batch has unknown codec {codec}")
+    if codec:
         body = decompress(header.codec, body, limit_bytes)
     try:
         yield from _read_body(body, header)
@@ -68,20 +74,33 @@ def _read_body(body: Buffer, header: BatchHeader) -> Iterator[Record]:
         offset_delta, at = _read_varint(body, at)
         key, at = _read_bytes(body, at, record_end)
         value, at = _read_bytes(body, at, record_end)
-        header_count, at = _read_varint(body, at)
-        headers = []
-        for _ in range(header_count):
-            name, at = _read_bytes(body, at, record_end)
-            content, at = _read_bytes(body, at, record_end)
-            headers.append(((name or b"").decode(), content))
+        headers, at = _read_headers(body, at, record_end)
+        if at != record_end:
+            raise IndexError(f"record of {length} bytes at byte {position} has {at - position} bytes of fields")
         yield Record(
             value=value,
             key=key,
             timestamp=header.base_timestamp + timestamp_delta if append_time is None else append_time,
-            headers=tuple(headers),
+            headers=headers,
             offset=header.base_offset + offset_delta,
         )
         position = record_end
+    if position != len(body):
+        raise IndexError(f"{len(body) - position} bytes are left after {header.record_count} records")
+
+
+def _read_headers(body: Buffer, at: int, record_end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, at = _read_varint(body, at)
+    if not 0 <= count <= record_end - at:
+        raise IndexError(f"record has {count} headers in {record_end - at} bytes")
+    headers = []
+    for _ in range(count):
+        name, at = _read_bytes(body, at, record_end)
+        if name is None:
+            raise IndexError("record has a header without a name")
+        content, at = _read_bytes(body, at, record_end)
+        headers.append((name.decode(), content))
+    return tuple(headers), at
 
 
 def build_batch(
@@ -153,6 +172,8 @@ def _read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
         position += 1
         raw |= (byte & 0x7F) << shift
         shift += 7
+    if raw >> 64:
+        raise IndexError(f"varint before byte {position} has more than 64 bits")
     return (raw >> 1) ^ -(raw & 1), position
 
 

@@ -20,6 +20,11 @@ _BATCH_LIMIT_FACTOR: Final = 64  # a batch that grows by more than this when ope
 _BATCH_LIMIT_FLOOR: Final = 16 * 1024 * 1024
 
 
+def opening_limit_bytes(config: LogConfig) -> int:
+    """How large the records of one batch of this log may be together."""
+    return max(_BATCH_LIMIT_FLOOR, config.max_message_bytes * _BATCH_LIMIT_FACTOR)
+
+
 class RejectedRecordsError(KafkaError):
     """INVALID_RECORD with the records at fault, by their index in the batch, for Produce v8 and later (KIP-467)."""
 
@@ -59,14 +64,15 @@ class Admission:
         config = self._config
         if not config.is_log_append_time:
             self._check_time(header, now_ms)
-        limit_bytes = max(_BATCH_LIMIT_FLOOR, config.max_message_bytes * _BATCH_LIMIT_FACTOR)
         recompress = self._target is not None and self._target != header.codec
         if not config.is_compacted and not recompress:
             return batch, header
         try:
-            records = list(read_records(batch, limit_bytes))
+            records = list(read_records(batch, opening_limit_bytes(config)))
         except (CompressionError, InvalidBatchError) as error:
             raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        if any(record.offset != offset for offset, record in enumerate(records, header.base_offset)):
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the records of a batch are not numbered from 0 without a gap")
         if config.is_compacted:
             keyless = {i: "a compacted topic needs a key" for i, record in enumerate(records) if record.key is None}
             if keyless:
@@ -105,7 +111,7 @@ def _checked(batch: Batch) -> BatchHeader:
     except InvalidBatchError as error:
         code = ErrorCode.CORRUPT_MESSAGE if error.corrupt else ErrorCode.INVALID_RECORD
         raise KafkaError(code, str(error)) from error
-    if header.batch_length + 12 != len(batch):
+    if header.size_bytes != len(batch):
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition")
     if header.record_count != header.last_offset_delta + 1 or header.record_count == 0:
         raise KafkaError(

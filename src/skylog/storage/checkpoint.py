@@ -29,13 +29,13 @@ def write_checkpoint(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
 def read_checkpoint(path: Path) -> dict[TopicPartition, int]:
     """The offsets in `path`; none where the file is missing or damaged, which only makes recovery read more."""
     try:
-        lines = path.read_text().splitlines()
+        version, count, *lines = path.read_text().splitlines()
         offsets = {}
-        for line in lines[2:]:
+        for line in lines:
             topic, partition, offset = line.split()
             offsets[TopicPartition(topic, int(partition))] = int(offset)
-        if len(lines) < 2 or int(lines[1]) != len(offsets):
-            raise ValueError("the count does not match")
+        if version != _VERSION or int(count) != len(offsets):
+            raise ValueError("version or count does not match")
     except FileNotFoundError:
         return {}
     except ValueError as error:

@@ -29,6 +29,13 @@ class LogConfig:
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         broker_key="compression.type",
     )
+    delete_retention_ms: int = setting(
+        "delete.retention.ms",
+        DAY_MS,
+        "How long a compacted log keeps tombstones, so that readers see the deletion.",
+        minimum=0,
+        broker_key="log.cleaner.delete.retention.ms",
+    )
     flush_messages: int = setting(
         "flush.messages",
         FOREVER,
@@ -50,6 +57,13 @@ class LogConfig:
         kind="int",
         minimum=0,
         broker_key="log.index.interval.bytes",
+    )
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms",
+        FOREVER,
+        "Compact at the latest this long after a message came, whatever the dirty ratio.",
+        minimum=1,
+        broker_key="log.cleaner.max.compaction.lag.ms",
     )
     max_message_bytes: int = setting(
         "max.message.bytes",
@@ -79,6 +93,21 @@ class LogConfig:
         "Whose time a message carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
         broker_key="log.message.timestamp.type",
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio",
+        0.5,
+        "Compact when this share of the closed segments has not been cleaned yet.",
+        minimum=0,
+        maximum=1,
+        broker_key="log.cleaner.min.cleanable.ratio",
+    )
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms",
+        0,
+        "Leave messages alone for at least this long.",
+        minimum=0,
+        broker_key="log.cleaner.min.compaction.lag.ms",
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",

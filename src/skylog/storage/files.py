@@ -43,18 +43,14 @@ class LogFile:
 
     def append(self, data: Buffer) -> None:
         """Write all of `data` at the end, or raise OSError and leave the file as it was."""
-        written = self.write_at(data, self.size_bytes)
-        if written < len(data):
-            rest = memoryview(data)[written:]
-            try:
-                while rest:
-                    count = self.write_at(rest, self.size_bytes + written)
-                    written += count
-                    rest = rest[count:]
-            except OSError:
-                with contextlib.suppress(OSError):  # the first error is the one to tell
-                    os.ftruncate(self._fd, self.size_bytes)
-                raise
+        try:
+            written = self.write_at(data, self.size_bytes)
+            while written < len(data):
+                written += self.write_at(memoryview(data)[written:], self.size_bytes + written)
+        except OSError:
+            with contextlib.suppress(OSError):  # the first error is the one to tell
+                os.ftruncate(self._fd, self.size_bytes)
+            raise
         self.size_bytes += written
 
     def write_at(self, data: Buffer, position: int) -> int:
@@ -74,6 +70,11 @@ class LogFile:
     def truncate(self, size_bytes: int) -> None:
         os.ftruncate(self._fd, size_bytes)
         self.size_bytes = size_bytes
+
+    def trim(self) -> None:
+        """Cut off what a failed write has left beyond the end."""
+        if os.fstat(self._fd).st_size != self.size_bytes:
+            os.ftruncate(self._fd, self.size_bytes)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
@@ -96,7 +97,8 @@ class FileSlice(NamedTuple):
 class FilePool:
     """Open files of closed segments, the most recently used ones only.
 
-    A segment asks for its file at each read; beyond `capacity` the one that was used longest ago is let go.
+    A segment asks for its file at each read; beyond `capacity` the one that was used longest ago is let go. Used from
+    the thread that appends.
     """
 
     def __init__(self, open_file: OpenFile = LogFile, capacity: int = 512) -> None:
@@ -107,12 +109,17 @@ class FilePool:
     def get(self, path: Path) -> LogFile:
         file = self._files.get(path)
         if file is None:
-            file = self._files[path] = self.open_file(path, False)
-            if len(self._files) > self._capacity:
-                self._files.popitem(last=False)
+            file = self.open_file(path, False)
+            self.put(file)
         else:
             self._files.move_to_end(path)
         return file
+
+    def put(self, file: LogFile) -> None:
+        """Keep a file that is open already."""
+        self._files[file.path] = file
+        if len(self._files) > self._capacity:
+            self._files.popitem(last=False)
 
     def discard(self, path: Path) -> None:
         self._files.pop(path, None)
@@ -120,9 +127,21 @@ class FilePool:
 
 def sync_directory(path: Path) -> None:
     """Make the names in `path` durable: a new file is only safe once its directory entry is."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of `path` durable, unless it has been removed meanwhile."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fdatasync(fd)
     finally:
         os.close(fd)
 
@@ -133,11 +152,16 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     Without `durable` nothing waits for the disk, and a crash of the machine may leave either.
     """
     temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            temporary.unlink(missing_ok=True)
+        raise
     if durable:
         sync_directory(path.parent)

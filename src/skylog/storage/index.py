@@ -1,43 +1,73 @@
 """The two sparse indexes of a segment: where an offset lies, and from where a time on.
 
 Both files are sequences of 64-bit little-endian integers in ascending order. The newest entries wait in memory and
-are written out in blocks, so that an append costs no system call for its index; a crash loses them, and recovery
-makes them again from the log, which is the truth. Entries are never needed for correctness, only for speed.
+are written out in blocks, so that an append costs no system call for its index.
 
 * `.index`: one integer per entry, `(offset - base_offset) << 32 | position`: a batch with this base offset starts
   at this position.
 * `.timeindex`: two integers per entry, `(timestamp, offset)`: no record before `offset` has a later timestamp than
   this one, and the batch at `offset` is the first that reached it.
+
+When a segment is closed its indexes are sealed with two integers more: the size of the log file that they belong to,
+and "SKIX" with the CRC-32C of all before. Everything in an index can be made again from the log, which is the truth;
+that is what happens to one that is missing, has no seal where it should, or another log's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from array import array
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from operator import lt
 from pathlib import Path
 from typing import Final
+
+from crc32c import crc32c
+
+from skylog.storage.files import LogFile, OpenFile
 
 SPILL_COUNT: Final = 1024
 ITEM_BYTES: Final = 8
 _POSITION_MASK: Final = 0xFFFFFFFF
+_SEAL_COUNT: Final = 2
+_SEAL_MAGIC: Final = int.from_bytes(b"SKIX", "big")
 
 
 class IntegerFile:
     """An append-only sequence of 64-bit integers: `stored` in a file, mapped for reading, and a `tail` in memory."""
 
-    __slots__ = ("_map", "path", "stored_count", "tail")
+    __slots__ = ("_intact", "_map", "_open_file", "_seal", "path", "sealed_size_bytes", "stored_count", "tail")
 
-    def __init__(self, path: Path, width: int) -> None:
+    def __init__(self, path: Path, width: int, open_file: OpenFile = LogFile) -> None:
         self.path = path
         self.tail = array("q")
+        self._open_file = open_file
         self._map: memoryview | None = None
+        self._seal = 0
+        self._intact: bool | None = None
+        self.sealed_size_bytes: int | None = None
+        count = self._read_seal()
+        self.stored_count = count // width * width
+
+    def _read_seal(self) -> int:
+        """Take in the seal if there is one; how many integers lie before it."""
         try:
-            size_bytes = path.stat().st_size
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            size_bytes = 0
-        self.stored_count = size_bytes // (ITEM_BYTES * width) * width
+            return 0
+        try:
+            count, odd_bytes = divmod(os.fstat(fd).st_size, ITEM_BYTES)
+            if count >= _SEAL_COUNT and not odd_bytes:
+                seal = array("q", os.pread(fd, _SEAL_COUNT * ITEM_BYTES, (count - _SEAL_COUNT) * ITEM_BYTES))
+                if seal[1] >> 32 == _SEAL_MAGIC:
+                    self.sealed_size_bytes, self._seal = seal[0], seal[1] & 0xFFFFFFFF
+                    count -= _SEAL_COUNT
+        finally:
+            os.close(fd)
+        return count
 
     def __len__(self) -> int:
         return self.stored_count + len(self.tail)
@@ -58,30 +88,43 @@ class IntegerFile:
             return self.tail[index - self.stored_count]
         return int(self.stored[index])
 
-    def spill(self) -> None:
-        """Write the tail to the file, at the place that it has, whatever a crash left there.
+    def was_intact(self) -> bool:
+        """Whether the integers that were found in the file are those that had been sealed. Reads all of them, once."""
+        if self._intact is None:
+            size_bytes = self.sealed_size_bytes
+            self._intact = size_bytes is not None and self._checksum(size_bytes, b"") == self._seal
+        return self._intact
 
-        An empty index leaves an empty file: a missing one is a sign of damage.
-        """
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            start, data = self.stored_count * ITEM_BYTES, self.tail.tobytes()
-            os.ftruncate(fd, start)
-            written = 0
-            while written < len(data):
-                written += os.pwrite(fd, data[written:], start + written)
-        finally:
-            os.close(fd)
-        self.stored_count += len(self.tail)
-        del self.tail[:]
-
-    def sync(self) -> None:
-        if self.stored_count:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+    def append(self, *items: int) -> None:
+        """Add integers. Where the disk does not take them they stay in memory, to be written with later ones."""
+        self.tail.extend(items)
+        if len(self.tail) % SPILL_COUNT == 0:
             try:
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
+                self._write(self.tail)
+            except OSError:
+                return
+            self.stored_count += len(self.tail)
+            del self.tail[:]
+
+    def seal(self, size_bytes: int) -> None:
+        """Write out everything with the seal of a log file of `size_bytes`. Raises OSError, and then stays readable."""
+        tail = self.tail
+        checksum = self._checksum(size_bytes, tail.tobytes())
+        self._write(tail + array("q", (size_bytes, _SEAL_MAGIC << 32 | checksum)))
+        self.stored_count += len(tail)
+        self.sealed_size_bytes, self._seal = size_bytes, checksum
+        del tail[:]
+
+    def _checksum(self, size_bytes: int, tail: bytes) -> int:
+        return crc32c(size_bytes.to_bytes(ITEM_BYTES, "little"), crc32c(tail, crc32c(self.stored.cast("B"))))
+
+    def _write(self, items: array[int]) -> None:
+        """Put `items` behind the stored ones, whatever lies there: a seal, or what a failed write left."""
+        self.was_intact()  # cannot be told any more once the seal is gone
+        file = self._open_file(self.path, True)
+        file.truncate(self.stored_count * ITEM_BYTES)
+        self.sealed_size_bytes = None
+        file.append(items.tobytes())
 
     def truncate(self, count: int) -> None:
         if count >= self.stored_count:
@@ -89,40 +132,32 @@ class IntegerFile:
             return
         del self.tail[:]
         self._map = None
+        self.sealed_size_bytes = None
         self.stored_count = count
-        os.truncate(self.path, count * ITEM_BYTES)
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(self.path, count * ITEM_BYTES)
 
 
 class OffsetIndex:
     """From an offset to the position of a batch at or before it. One entry per `index.interval.bytes` or so."""
 
-    __slots__ = ("_base_offset", "_items")
+    __slots__ = ("_base_offset", "items")
 
-    def __init__(self, path: Path, base_offset: int) -> None:
+    def __init__(self, path: Path, base_offset: int, open_file: OpenFile = LogFile) -> None:
         self._base_offset = base_offset
-        self._items = IntegerFile(path, width=1)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self._items) * ITEM_BYTES
+        self.items = IntegerFile(path, 1, open_file)
 
     def append(self, offset: int, position: int) -> None:
-        tail = self._items.tail
-        tail.append((offset - self._base_offset) << 32 | position)
-        if len(tail) >= SPILL_COUNT:
-            self._items.spill()
+        self.items.append((offset - self._base_offset) << 32 | position)
 
     def lookup(self, offset: int) -> tuple[int, int]:
         """Offset and position of the last entry at or before `offset`; the segment's start where there is none."""
         key = (offset - self._base_offset) << 32 | _POSITION_MASK
-        tail = self._items.tail
+        tail = self.items.tail
         if tail and tail[0] <= key:
             item = tail[bisect_right(tail, key) - 1]
         else:
-            stored = self._items.stored
+            stored = self.items.stored
             index = bisect_right(stored, key)
             if not index:
                 return self._base_offset, 0
@@ -131,85 +166,73 @@ class OffsetIndex:
 
     def boundary(self, position: int) -> int:
         """The largest position of an entry at or below `position`; 0 where there is none."""
-        tail = self._items.tail
+        tail = self.items.tail
         if tail and tail[0] & _POSITION_MASK <= position:
             return tail[bisect_right(tail, position, key=_position) - 1] & _POSITION_MASK
-        stored = self._items.stored
+        stored = self.items.stored
         index = bisect_right(stored, position, key=_position)
         return int(stored[index - 1]) & _POSITION_MASK if index else 0
 
     def truncate_to(self, end_offset: int, size_bytes: int) -> None:
         """Forget entries from `end_offset` on, or that point beyond `size_bytes`."""
-        count = len(self._items)
+        count = len(self.items)
         while count:
-            item = self._items[count - 1]
+            item = self.items[count - 1]
             if self._base_offset + (item >> 32) < end_offset and item & _POSITION_MASK < size_bytes:
                 break
             count -= 1
-        self._items.truncate(count)
+        self.items.truncate(count)
 
-    def is_sound(self, size_bytes: int) -> bool:
-        """Whether the last entry can be true for a log file of this size: a cheap check when a segment is opened."""
-        return not len(self) or self._items[len(self) - 1] & _POSITION_MASK < size_bytes
-
-    def spill(self) -> None:
-        self._items.spill()
-
-    def sync(self) -> None:
-        self._items.sync()
+    def is_plausible(self, size_bytes: int) -> bool:
+        """Whether the stored entries ascend and lie within a log of this size: all that can be known without a seal."""
+        stored = self.items.stored
+        positions = [-1, *(item & _POSITION_MASK for item in stored), size_bytes]
+        return _ascends(positions) and _ascends([-1, *(item >> 32 for item in stored)])
 
 
 def _position(item: int) -> int:
     return item & _POSITION_MASK
 
 
+def _ascends(numbers: list[int]) -> bool:
+    return all(lt(*pair) for pair in pairwise(numbers))
+
+
 class TimeIndex:
     """From a time to an offset before which nothing is as late."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("items",)
 
-    def __init__(self, path: Path) -> None:
-        self._items = IntegerFile(path, width=2)
-
-    def __len__(self) -> int:
-        return len(self._items) // 2
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self._items) * ITEM_BYTES
+    def __init__(self, path: Path, open_file: OpenFile = LogFile) -> None:
+        self.items = IntegerFile(path, 2, open_file)
 
     @property
     def last(self) -> tuple[int, int]:
         """The latest timestamp and its offset; (-1, -1) where there is none."""
-        count = len(self._items)
-        return (self._items[count - 2], self._items[count - 1]) if count else (-1, -1)
+        count = len(self.items)
+        return (self.items[count - 2], self.items[count - 1]) if count else (-1, -1)
 
     def append(self, timestamp: int, offset: int) -> None:
         """Add an entry unless the index already has this timestamp or a later one."""
         if timestamp > self.last[0]:
-            tail = self._items.tail
-            tail.append(timestamp)
-            tail.append(offset)
-            if len(tail) >= SPILL_COUNT:
-                self._items.spill()
+            self.items.append(timestamp, offset)
 
     def lookup(self, timestamp: int) -> int | None:
         """An offset before which every record is earlier than `timestamp`; None: search from the segment's start."""
-        tail = self._items.tail
+        tail = self.items.tail
         if tail and tail[0] < timestamp:
             return int(tail[bisect_left(memoryview(tail)[::2], timestamp) * 2 - 1])
-        stored = self._items.stored
+        stored = self.items.stored
         index = bisect_left(stored[::2], timestamp)
         return int(stored[index * 2 - 1]) if index else None
 
     def truncate_to(self, end_offset: int) -> None:
-        count = len(self._items)
-        while count and self._items[count - 1] >= end_offset:
+        count = len(self.items)
+        while count and self.items[count - 1] >= end_offset:
             count -= 2
-        self._items.truncate(count)
+        self.items.truncate(count)
 
-    def spill(self) -> None:
-        self._items.spill()
-
-    def sync(self) -> None:
-        self._items.sync()
+    def is_plausible(self, base_offset: int) -> bool:
+        """Whether the stored entries ascend in time and offset: all that can be known without a seal."""
+        stored = self.items.stored
+        return _ascends([-1, *stored[::2]]) and _ascends([base_offset - 1, *stored[1::2]])

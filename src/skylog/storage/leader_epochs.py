@@ -1,8 +1,9 @@
 """Which leader epoch wrote from which offset on: the history that finds where two logs part (KIP-101).
 
 File `leader-epoch-checkpoint` in the partition's directory, in Kafka's form: a version line, a count, and lines of
-`epoch start_offset`. It is replaced whole when an epoch begins, which is rare. Batches carry their epoch, so what a
-crash takes from the file is found again by reading the batches after the recovery point.
+`epoch start_offset`. It is replaced whole when an epoch begins, which is rare, and reaches the disk with the batches
+that the epoch wrote. Batches carry their epoch, so what a crash takes from the file is found again by reading the
+batches after the recovery point.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ _VERSION: Final = "0"
 
 
 class LeaderEpochs:
-    """Epochs and their start offsets, both ascending."""
+    """Epochs and their start offsets, both ascending. `unsynced` tells that the file may not be on disk yet."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE_NAME
+        self.path = directory / FILE_NAME
+        self.unsynced = False
         self._entries: list[tuple[int, int]] = self._load()
 
     @property
@@ -36,9 +38,7 @@ class LeaderEpochs:
         """Note that `epoch` writes from `start_offset` on. Entries that began there or later wrote nothing."""
         if epoch <= self.latest:
             return
-        self._entries = [entry for entry in self._entries if entry[1] < start_offset]
-        self._entries.append((epoch, start_offset))
-        self._save()
+        self._save([entry for entry in self._entries if entry[1] < start_offset] + [(epoch, start_offset)])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch at or below `epoch`, and where it ended; (-1, -1) where none is known."""
@@ -57,20 +57,23 @@ class LeaderEpochs:
         """Forget epochs that began at or after `end_offset`."""
         kept = [entry for entry in self._entries if entry[1] < end_offset]
         if kept != self._entries:
-            self._entries = kept
-            self._save()
+            self._save(kept)
 
-    def _save(self) -> None:
-        lines = [_VERSION, str(len(self._entries)), *(f"{epoch} {start}" for epoch, start in self._entries)]
-        replace_file(self._path, ("\n".join(lines) + "\n").encode(), durable=False)
+    def _save(self, entries: list[tuple[int, int]]) -> None:
+        lines = [_VERSION, str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
+        replace_file(self.path, ("\n".join(lines) + "\n").encode(), durable=False)
+        self._entries = entries
+        self.unsynced = True
 
     def _load(self) -> list[tuple[int, int]]:
         try:
-            lines = self._path.read_text().splitlines()
+            version, count, *lines = self.path.read_text().splitlines()
+            entries = [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
+            if version != _VERSION or int(count) != len(entries) or entries != sorted(entries):
+                raise ValueError("version, count or order does not match")
+            return entries
         except FileNotFoundError:
             return []
-        try:
-            return [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines[2:])]
         except ValueError as error:
-            logger.warning("%s is not readable and starts anew: %s", self._path, error)
+            logger.warning("%s is not readable and starts anew: %s", self.path, error)
             return []

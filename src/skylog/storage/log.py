@@ -1,34 +1,38 @@
 """The log of one partition: segments in a directory, appended to at one end and dropped at the other.
 
 Offsets: `log_start_offset` is the first that may be read, `log_end_offset` the next that will be given out, and
-`recovery_point` the first that may not be on disk yet. Segments cover the range without overlap; the last one is
-active. Invariant: what has been appended is read back byte for byte, at its offset, until retention drops it.
+`recovery_point` the first that may not be on disk yet. Segments cover the range without overlap, each up to where the
+next one begins; the last one is active. Invariant: what has been appended is read back byte for byte, at its offset,
+until retention drops it.
 
 Everything here runs in one thread, but for `FlushTask.run`, which waits for the disk and so runs elsewhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_TIMESTAMP, TopicPartition
-from skylog.records import BatchHeader, InvalidBatchError, stamp_append_time, stamp_offset
-from skylog.records.record import read_records
-from skylog.storage.admission import Admission, Batch
+from skylog.records import InvalidBatchError, read_records, stamp_append_time, stamp_offset
+from skylog.records.compression import CompressionError
+from skylog.storage.admission import Admission, Batch, opening_limit_bytes
 from skylog.storage.config import LogConfig
-from skylog.storage.files import FilePool, FileSlice, LogFile, sync_directory
+from skylog.storage.files import FilePool, FileSlice, LogFile, sync_directory, sync_file
 from skylog.storage.leader_epochs import LeaderEpochs
 from skylog.storage.producer_state import snapshot_offsets, snapshot_path
 from skylog.storage.recovery import recover, repair_indexes, restore_producers
-from skylog.storage.segment import Segment, segment_bases
+from skylog.storage.segment import REMOVED_SUFFIX, Segment, segment_bases
 
 logger = logging.getLogger(__name__)
+
+MAX_SEGMENT_OFFSETS: Final = 1 << 30  # an entry of the offset index has 31 bits for the offset
 
 
 class AppendResult(NamedTuple):
@@ -49,20 +53,31 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlushTask:
-    """What must reach the disk for a log to be safe up to `end_offset`. `run` blocks; call it in another thread."""
+    """What must reach the disk for a log to be safe up to `end_offset`. `run` blocks; call it in another thread.
 
-    directory: Path
+    Meanwhile the log goes on: it appends and rolls, and retention may remove any of the files by name.
+    """
+
+    end_offset: int
     files: list[LogFile]
     closed: list[Segment]
-    end_offset: int
+    side_files: list[Path]
+    directories: list[Path]
+    error: OSError | None = None
 
     def run(self) -> None:
+        """Raises OSError."""
+        if self.error is not None:
+            raise self.error
         for file in self.files:
             file.sync()
         for segment in self.closed:
             segment.sync_indexes()
-        if self.closed:
-            sync_directory(self.directory)
+        for path in self.side_files:
+            sync_file(path)
+        for directory in self.directories:
+            with contextlib.suppress(FileNotFoundError):  # the topic has been deleted
+                sync_directory(directory)
 
 
 class Log:
@@ -83,41 +98,44 @@ class Log:
         self.directory = directory
         self.name = name
         self.failure: KafkaError | None = None
-        self.unlinked: list[Path] = []
         self._pool = pool
         self.configure(config)
+        self._new_names = self._open_directory()
         self.epochs = LeaderEpochs(directory)
         self._segments = self._open_segments(log_start_offset)
-        if clean:
+        snapshots = snapshot_offsets(directory)
+        # A clean stop leaves a snapshot of the producers at the log's end: its name saves looking for the end.
+        if clean and snapshots and snapshots[-1] >= self._segments[-1].base_offset:
+            self.recovery_point = self.log_end_offset = snapshots[-1]
             repair_indexes(self._segments, config.index_interval_bytes)
         else:
-            self.unlinked += recover(self._segments, recovery_point, self.epochs, config.index_interval_bytes)
+            self.log_end_offset = recover(self._segments, recovery_point, self.epochs, config.index_interval_bytes)
+            self.recovery_point = min(recovery_point, self.log_end_offset)
         self._bases = [segment.base_offset for segment in self._segments]
         self._active = self._segments[-1]
-        self.log_end_offset = self._find_end_offset(clean)
+        for segment, end_offset in zip(self._segments, [*self._bases[1:], self.log_end_offset], strict=True):
+            segment.take_as_found(end_offset)
         self.log_start_offset = min(max(log_start_offset, self._bases[0]), self.log_end_offset)
-        self.recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
-        self.producers = restore_producers(directory, self._segments, self.log_end_offset, self.log_end_offset)
+        self.producers = restore_producers(directory, self._segments, self.log_end_offset)
         self._active.activate()
         self._latest_epoch = self.epochs.latest
         self._rolled_ms = now_ms
         self._unflushed_messages = 0
         self.unflushed_since_ms: int | None = None
 
+    def _open_directory(self) -> list[Path]:
+        """Make the directory, or clear it of what was on its way out; the directories whose names changed."""
+        if not self.directory.exists():
+            self.directory.mkdir()
+            return [self.directory.parent, self.directory]
+        for path in self.directory.iterdir():
+            if path.suffix in (REMOVED_SUFFIX, ".tmp"):
+                path.unlink()
+        return [self.directory]
+
     def _open_segments(self, log_start_offset: int) -> list[Segment]:
-        self.directory.mkdir(exist_ok=True)
         segments = [Segment(self.directory, base_offset, self._pool) for base_offset in segment_bases(self.directory)]
         return segments or [Segment(self.directory, log_start_offset, self._pool, create=True)]
-
-    def _find_end_offset(self, clean: bool) -> int:
-        """After a clean stop the producers' snapshot has it in its name; otherwise the last batch tells."""
-        active = self._active
-        if clean and (offsets := snapshot_offsets(self.directory)) and offsets[-1] >= active.base_offset:
-            return offsets[-1]
-        end_offset = active.base_offset
-        for _, header in active.headers(active.offset_index.boundary(active.size_bytes)):
-            end_offset = header.end_offset
-        return end_offset
 
     # -- facts
 
@@ -166,7 +184,7 @@ class Log:
             if leader_epoch > self._latest_epoch:
                 self.epochs.begin(leader_epoch, base_offset)
                 self._latest_epoch = leader_epoch
-            self._active.append(batch, base_offset, max_timestamp, config)
+            self._active.append(batch, base_offset, max_timestamp, config.index_interval_bytes)
         except OSError as error:
             raise _storage_error(self.directory, error) from error
         self.log_end_offset = end_offset = base_offset + header.last_offset_delta + 1
@@ -178,36 +196,62 @@ class Log:
 
     def _flushes(self, messages: int) -> bool:
         self._unflushed_messages += messages
-        return self._unflushed_messages >= self.config.flush_messages or self.config.flush_messages == 1
+        flush_messages = self.config.flush_messages
+        return self._unflushed_messages >= flush_messages or flush_messages == 1
 
     def _must_roll(self, batch_bytes: int, now_ms: int) -> bool:
         active, config = self._active, self.config
-        if not active.size_bytes:
+        size_bytes = active.size_bytes
+        if not size_bytes:
+            self._rolled_ms = now_ms  # the time of a segment begins with its first batch
             return False
         return (
-            active.size_bytes + batch_bytes > config.segment_bytes
+            size_bytes + batch_bytes > config.segment_bytes
             or now_ms - self._rolled_ms >= self._segment_ms
-            or active.offset_index.size_bytes >= config.segment_index_bytes
-            or active.time_index.size_bytes >= config.segment_index_bytes
-            or self.log_end_offset - active.base_offset > 0x3FFFFFFF
+            or active.index_bytes >= config.segment_index_bytes
+            or self.log_end_offset - active.base_offset > MAX_SEGMENT_OFFSETS
         )
 
     def roll(self, now_ms: int) -> None:
-        """Close the active segment and begin one at the log's end."""
+        """Close the active segment and begin one at the log's end, unless it is empty.
+
+        Raises OSError where no file can be made, and then goes on with the old one. What else a full disk prevents,
+        the next start makes good.
+        """
+        closing = self._active
+        if not closing.size_bytes:
+            return
         segment = Segment(self.directory, self.log_end_offset, self._pool, create=True)
-        self._active.close()
-        self.producers.save(self.directory, self.log_end_offset)
-        self._prune_snapshots()
+        try:
+            self._seal(closing)
+            self.producers.save(self.directory, self.log_end_offset)
+            self._prune_snapshots(self.recovery_point)
+        except OSError as error:
+            logger.warning("%s: rolled without all of its indexes and snapshots: %s", self.name, error)
+        closing.end_offset = segment.base_offset
+        closing.close()
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self._active = segment
         self._rolled_ms = now_ms
+        if self.directory not in self._new_names:
+            self._new_names.append(self.directory)
         logger.debug("%s: rolled to offset %d", self.name, segment.base_offset)
 
-    def _prune_snapshots(self) -> None:
+    def _seal(self, segment: Segment) -> None:
+        """Write the indexes of a segment out, all of them known to be right."""
+        if not segment.has_sealed_indexes():
+            self._check_indexes(segment)
+            segment.seal()
+
+    def _check_indexes(self, segment: Segment) -> None:
+        if not segment.indexes_checked:
+            segment.check_indexes(self.config.index_interval_bytes)
+
+    def _prune_snapshots(self, recovery_point: int) -> None:
         """Keep the newest snapshot that a recovery could start from, and those after it."""
-        for offset in [offset for offset in snapshot_offsets(self.directory) if offset <= self.recovery_point][:-1]:
-            snapshot_path(self.directory, offset).unlink()
+        for offset in [offset for offset in snapshot_offsets(self.directory) if offset <= recovery_point][:-1]:
+            snapshot_path(self.directory, offset).unlink(missing_ok=True)
 
     # -- flushing
 
@@ -217,12 +261,22 @@ class Log:
         return self.recovery_point < self._active.base_offset
 
     def begin_flush(self) -> FlushTask:
-        """What has to be written for everything appended so far to be safe."""
+        """What has to be written for everything appended so far to be safe. Never raises: the task does, when run."""
         first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
         waiting = self._segments[first:]
+        error = None
+        files = []
+        try:
+            files = [segment.file for segment in waiting]
+        except OSError as failed:
+            error = failed
+        side_files = [self.epochs.path] if self.epochs.unsynced else []
+        task = FlushTask(self.log_end_offset, files, waiting[:-1], side_files, self._new_names, error)
+        self.epochs.unsynced = False
+        self._new_names = []
         self._unflushed_messages = 0
         self.unflushed_since_ms = None
-        return FlushTask(self.directory, [segment.file for segment in waiting], waiting[:-1], self.log_end_offset)
+        return task
 
     def end_flush(self, task: FlushTask, error: OSError | None = None) -> None:
         """Note how `task` went. After a failed fsync nobody knows what is on disk: the log takes no more appends."""
@@ -248,42 +302,50 @@ class Log:
                 f"{self.name} holds offsets {self.log_start_offset} to {self.log_end_offset}, not {offset}",
             )
         active = self._active
+        segment = active if offset >= active.base_offset else self._segments[bisect_right(self._bases, offset) - 1]
         try:
-            if offset >= active.base_offset:
-                found = self._read_segment(active, offset, max_bytes, at_least_one)
-                if found.position + found.length == active.size_bytes:
-                    active.remember_end(self.log_end_offset)
-                return found
-            for segment in self._segments[bisect_right(self._bases, offset) - 1 :]:
-                found = self._read_segment(segment, offset, max_bytes, at_least_one)
-                if found.length or not at_least_one:
-                    return found
+            if not segment.indexes_checked:
+                self._check_indexes(segment)
+            found = segment.read(offset, max_bytes, at_least_one)
+            if found.position == segment.size_bytes:
+                raise InvalidBatchError(f"offset {offset} is missing")
+        except InvalidBatchError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: {error}") from error
         except OSError as error:
             raise _storage_error(self.directory, error) from error
-        return None
-
-    def _read_segment(self, segment: Segment, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice:
-        try:
-            return segment.read(offset, max_bytes, at_least_one)
-        except InvalidBatchError as error:
-            # Either the log or the index that led there is damaged. The index can be made again, once.
-            if not segment.indexes_rebuilt:
-                logger.warning("%s: making the indexes again after: %s", segment.path, error)
-                segment.rebuild_indexes(self.config.index_interval_bytes)
-                return self._read_segment(segment, offset, max_bytes, at_least_one)
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: {error}") from error
+        if segment is active and found.position + found.length == active.size_bytes:
+            active.remember_end(self.log_end_offset)
+        return found
 
     def find_time(self, timestamp: int) -> TimestampOffset | None:
-        """The first record at or after `timestamp`; None where there is none."""
+        """The first record at or after `timestamp`; None where there is none. Raises KafkaError like `read`."""
         for segment in self._segments:
             if segment.max_timestamp < timestamp:
                 continue
-            start = segment.time_index.lookup(timestamp)
-            for position, header in segment.headers(0 if start is None else segment.position_of(start)):
-                if header.max_timestamp >= timestamp:
-                    for record in read_records(segment.read_batch(position)):
-                        if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                            return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+            try:
+                self._check_indexes(segment)
+                found = self._find_time_in(segment, timestamp)
+            except InvalidBatchError as error:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: {error}") from error
+            except OSError as error:
+                raise _storage_error(self.directory, error) from error
+            if found is not None:
+                return found
+        return None
+
+    def _find_time_in(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
+        start = segment.time_index.lookup(timestamp)
+        for position, header in segment.batches(segment.base_offset if start is None else start):
+            if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
+                continue
+            epoch = header.partition_leader_epoch
+            try:
+                for record in read_records(segment.read_batch(position), opening_limit_bytes(self.config)):
+                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                        return TimestampOffset(record.timestamp, record.offset, epoch)
+            except CompressionError:
+                # It was stored unopened and cannot be opened. No record of the time asked for lies before it.
+                return TimestampOffset(header.max_timestamp, max(header.base_offset, self.log_start_offset), epoch)
         return None
 
     def find_max_timestamp(self) -> TimestampOffset | None:
@@ -304,18 +366,23 @@ class Log:
 
     def drop_expired(self, now_ms: int) -> list[Path]:
         """Drop the oldest segments that the retention settings no longer cover; the files to be unlinked."""
-        count = self._count_expired(now_ms)
-        if count == len(self._segments):
-            if not self._active.size_bytes:
-                count -= 1
-            else:
-                self.roll(now_ms)
-        dropped = [path for segment in self._segments[:count] for path in segment.remove()]
+        expired = self._segments[: self._count_expired(now_ms)]
+        paths: list[Path] = []
+        count = 0
+        try:
+            for segment in expired:
+                if segment is self._active:
+                    self.roll(now_ms)
+                    if segment is self._active:
+                        break  # it is empty
+                paths += segment.remove()
+                count += 1
+        except OSError as error:
+            logger.error("%s: retention is tried again later: %s", self.name, error)
         if count:
             logger.info("%s: retention drops %d segments below offset %d", self.name, count, self._bases[count])
             del self._segments[:count], self._bases[:count]
             self.log_start_offset = max(self.log_start_offset, self._bases[0])
-        paths, self.unlinked = self.unlinked + dropped, []
         return paths
 
     def _count_expired(self, now_ms: int) -> int:
@@ -339,16 +406,11 @@ class Log:
 
     def close(self) -> None:
         """Write out everything that makes the next opening cheap. The caller has flushed the data."""
-        self._active.close()
+        self._seal(self._active)
         self._active.sync_indexes()
+        self._active.close()
         self.producers.save(self.directory, self.log_end_offset)
-        for offset in snapshot_offsets(self.directory)[:-1]:
-            snapshot_path(self.directory, offset).unlink()
-
-    def batches(self, offset: int) -> list[BatchHeader]:
-        """Headers of the batches from `offset` to the end of its segment: for tools and tests."""
-        segment = self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
-        return [header for _, header in segment.headers(segment.position_of(offset))]
+        self._prune_snapshots(self.log_end_offset)
 
 
 def _storage_error(directory: Path, error: OSError) -> KafkaError:

@@ -3,7 +3,7 @@
     meta.properties                    who this broker is
     recovery-point-offset-checkpoint   how far each log is on disk
     log-start-offset-checkpoint        where each log begins
-    clean-shutdown                     there only between a clean stop and the next start; the last segments' sizes
+    clean-shutdown                     there only between a clean stop and the next start; how large each log was
     lock                               held by the broker that uses the directory
     <topic>-<partition>/               one log each
     <…>.deleted                        logs of deleted topics, on their way out
@@ -17,6 +17,7 @@ import base64
 import fcntl
 import logging
 import os
+import re
 import shutil
 import threading
 import uuid
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 CLEAN_SHUTDOWN: Final = "clean-shutdown"
 DELETED_SUFFIX: Final = ".deleted"
+_LOG_FOLDER_NAME = re.compile(r"[a-zA-Z0-9._-]+(-\d+|\.[0-9a-f]{32}\.deleted)")
+_LOG_FILE_NAME = re.compile(r"(\d{20}\.(log|index|timeindex|snapshot)|leader-epoch-checkpoint)(\.deleted|\.tmp)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,12 @@ class LogDir:
         self.pool = FilePool(open_file)
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = self._acquire_lock()
-        self._checkpointing = threading.Lock()
         self.logs: dict[TopicPartition, Log] = {}
         self._recovery_points = read_checkpoint(self.path / RECOVERY_POINTS)
         self._log_starts = read_checkpoint(self.path / LOG_STARTS)
+        self._checkpointing = threading.Lock()
+        self._checkpoints_taken = self._checkpoints_written = 0
+        self._checkpointed = self._recovery_points.keys() | self._log_starts.keys()
         marker = self.path / CLEAN_SHUTDOWN
         self.clean = marker.exists()
         self._closed_sizes = read_checkpoint(marker)
@@ -83,8 +88,11 @@ class LogDir:
         """The identity in meta.properties, made on the first start. Raises if the directory is another broker's."""
         path = self.path / "meta.properties"
         if path.exists():
-            values = read_properties(path.read_text())
-            stored = Identity(values["cluster.id"], int(values["node.id"]))
+            try:
+                values = read_properties(path.read_text())
+                stored = Identity(values["cluster.id"], int(values["node.id"]))
+            except (KeyError, ValueError, SkylogError) as error:
+                raise SkylogError(f"{path} is damaged, restore its cluster.id and node.id: {error}") from error
             if stored.node_id != node_id:
                 raise SkylogError(
                     f"{self.path} belongs to broker {stored.node_id}, this one is configured as {node_id}"
@@ -98,6 +106,8 @@ class LogDir:
     def open_log(self, name: TopicPartition, config: LogConfig) -> Log:
         """Open the log of a partition, or begin it."""
         directory = self.path / str(name)
+        if name in self._checkpointed and not directory.exists():
+            self._forget(name)
         log = self.logs[name] = Log(
             directory,
             name,
@@ -105,75 +115,97 @@ class LogDir:
             self.pool,
             recovery_point=self._recovery_points.get(name, 0),
             log_start_offset=self._log_starts.get(name, 0),
-            clean=self.clean and self._closed_sizes.get(name) == active_size(directory),
+            clean=name in self._closed_sizes and self._closed_sizes[name] == log_size(directory),
             now_ms=self._clock.now_ms(),
         )
         return log
+
+    def _forget(self, name: TopicPartition) -> None:
+        """Strike a log that is gone from the checkpoints, before another takes its name and a crash mixes them up."""
+        self._recovery_points.pop(name, None)
+        self._log_starts.pop(name, None)
+        self._checkpointed.clear()
+        self.checkpoint_writer()()
 
     def remove_log(self, name: TopicPartition) -> Path:
         """Take a log out of use at once; the folder that `delete` may then remove in its own time."""
         log = self.logs.pop(name)
         for segment in log.segments:
-            segment.remove()
-        self._recovery_points.pop(name, None)
-        self._log_starts.pop(name, None)
-        aside = self.path / f"{name}.{uuid.uuid4().hex}{DELETED_SUFFIX}"
+            segment.release()
+        # The longest topic name leaves no room for more in a file name.
+        aside = self.path / f"{str(name)[:200]}.{uuid.uuid4().hex}{DELETED_SUFFIX}"
         os.rename(log.directory, aside)
         return aside
 
     def opened(self) -> None:
         """Every log there was is open now. Those that are still to come are new, and have nothing to check."""
         self.clean = False
-        self._closed_sizes.clear()
+        for found in (self._closed_sizes, self._recovery_points, self._log_starts):
+            found.clear()
 
     def leftovers(self) -> list[Path]:
-        """Folders that belong to no open log: deleted topics whose removal was cut short."""
+        """Folders of logs that are not open: those of deleted topics, whose removal was cut short."""
         names = {str(name) for name in self.logs}
-        return [
-            path
-            for path in self.path.iterdir()
-            if path.is_dir()
-            and path.name not in names
-            and (path.name.endswith(DELETED_SUFFIX) or path.name.rpartition("-")[2].isdecimal())
-        ]
+        return [path for path in self.path.iterdir() if path.name not in names and _is_left_over(path)]
 
     def checkpoint_writer(self) -> Callable[[], None]:
-        """Take down how far the logs are on disk and where they begin; the call that writes it may block."""
-        recovery_points = {name: log.recovery_point for name, log in self.logs.items()}
-        log_starts = {name: log.log_start_offset for name, log in self.logs.items()}
+        """Take down how far the logs are on disk and where they begin; the call that writes it may block.
+
+        Calls may come in another order than they were made, from several threads: an older one writes nothing.
+        """
+        recovery_points = self._recovery_points | {name: log.recovery_point for name, log in self.logs.items()}
+        log_starts = self._log_starts | {name: log.log_start_offset for name, log in self.logs.items()}
+        self._checkpointed |= recovery_points.keys()
+        self._checkpoints_taken += 1
+        number = self._checkpoints_taken
 
         def write() -> None:
             with self._checkpointing:
-                write_checkpoint(self.path / RECOVERY_POINTS, recovery_points)
-                write_checkpoint(self.path / LOG_STARTS, log_starts)
+                if number > self._checkpoints_written:
+                    write_checkpoint(self.path / RECOVERY_POINTS, recovery_points)
+                    write_checkpoint(self.path / LOG_STARTS, log_starts)
+                    self._checkpoints_written = number
 
         return write
 
     def close(self) -> None:
-        """Stop cleanly: everything to disk, then the marker. Logs that failed leave no marker."""
-        failed = False
-        for log in self.logs.values():
-            try:
-                if log.failure is not None:
-                    raise log.failure
-                task = log.begin_flush()
-                task.run()
-                log.end_flush(task)
-                log.close()
-            except (OSError, SkylogError) as error:
-                failed = True
-                logger.error("%s could not be closed cleanly, the next start will check it: %s", log.name, error)
-        self.checkpoint_writer()()
-        if not failed:
-            sizes = {name: log.segments[-1].size_bytes for name, log in self.logs.items()}
-            write_checkpoint(self.path / CLEAN_SHUTDOWN, sizes)
+        """Stop cleanly: everything to disk, then the marker. Where anything fails there is no marker."""
+        failed = [log for log in self.logs.values() if not _close_log(log)]
+        try:
+            self.checkpoint_writer()()
+            if not failed:
+                sizes = {name: log.size_bytes for name, log in self.logs.items()}
+                write_checkpoint(self.path / CLEAN_SHUTDOWN, sizes)
+        except OSError as error:
+            logger.error("%s could not be closed cleanly, the next start will check it: %s", self.path, error)
         os.close(self._lock)
 
 
-def active_size(directory: Path) -> int | None:
-    """Bytes in the last segment's file: what it had at a clean stop, unless somebody has cut it since."""
+def _close_log(log: Log) -> bool:
+    try:
+        if log.failure is not None:
+            raise log.failure
+        task = log.begin_flush()
+        task.run()
+        log.end_flush(task)
+        log.close()
+    except (OSError, SkylogError) as error:
+        logger.error("%s could not be closed cleanly, the next start will check it: %s", log.name, error)
+        return False
+    return True
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether `path` is a folder that only a log can have made: nobody else's is ever removed."""
+    if not (_LOG_FOLDER_NAME.fullmatch(path.name) and path.is_dir()):
+        return False
+    return all(_LOG_FILE_NAME.fullmatch(name) for name in os.listdir(path))
+
+
+def log_size(directory: Path) -> int:
+    """Bytes in the segments of the log in `directory`: as at a clean stop, unless they were touched since."""
     bases = segment_bases(directory) if directory.is_dir() else []
-    return segment_path(directory, bases[-1]).stat().st_size if bases else None
+    return sum(segment_path(directory, base_offset).stat().st_size for base_offset in bases)
 
 
 def delete(path: Path) -> None:

@@ -13,6 +13,7 @@ last_offset, timestamp)`.
 from __future__ import annotations
 
 import logging
+import os
 import struct
 from collections import deque
 from pathlib import Path
@@ -61,12 +62,6 @@ class ProducerState:
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
-
-    def __len__(self) -> int:
-        return len(self._producers)
-
-    def entries(self) -> dict[int, ProducerEntry]:
-        return dict(self._producers)
 
     def find_duplicate(self, header: BatchHeader) -> StoredBatch | None:
         """The stored batch that `header` repeats, None if it may be appended.
@@ -117,9 +112,6 @@ class ProducerState:
             del self._producers[key]
         return len(silent)
 
-    def clear(self) -> None:
-        self._producers.clear()
-
     # -- snapshots
 
     def save(self, directory: Path, end_offset: int) -> None:
@@ -134,7 +126,7 @@ class ProducerState:
 
     def load(self, path: Path) -> bool:
         """Take over what `path` holds. False, and an empty state, where it is damaged."""
-        self.clear()
+        self._producers.clear()
         try:
             content = path.read_bytes()
             magic, version, checksum = _HEAD.unpack_from(content)
@@ -151,7 +143,7 @@ class ProducerState:
                     position += _BATCH.size
         except (OSError, ValueError, struct.error) as error:
             logger.warning("%s: producer snapshot is not usable and is left out: %s", path, error)
-            self.clear()
+            self._producers.clear()
             return False
         return True
 
@@ -169,4 +161,5 @@ def snapshot_path(directory: Path, end_offset: int) -> Path:
 
 def snapshot_offsets(directory: Path) -> list[int]:
     """The end offsets of the snapshots in `directory`, ascending."""
-    return sorted(int(path.stem) for path in directory.glob("*.snapshot") if path.stem.isdecimal())
+    stems = (name.removesuffix(".snapshot") for name in os.listdir(directory) if name.endswith(".snapshot"))
+    return sorted(int(stem) for stem in stems if stem.isdecimal())

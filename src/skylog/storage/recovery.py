@@ -2,139 +2,117 @@
 
 After a clean stop nothing of the data is read. After a crash every batch from the recovery point on is read and
 checked; at the first one that is torn or damaged the log ends. There is never a hole: what lies behind the first
-bad byte is cut, later segments included, and the log says what was cut and where.
+bad byte is cut, later segments included, and the log says what was cut and where. Below the recovery point, which was
+on disk, nothing is cut: damage there is found, and reported, when it is read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Final
 
-from skylog.records import HEADER_BYTES, BatchHeader, InvalidBatchError, check_batch
-from skylog.storage.files import LogFile
+from skylog.records import InvalidBatchError
 from skylog.storage.leader_epochs import LeaderEpochs
 from skylog.storage.producer_state import ProducerState, snapshot_offsets, snapshot_path
+from skylog.storage.scan import TornLogError, scan, scan_past_damage
 from skylog.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-CHUNK_BYTES: Final = 4 * 1024 * 1024
 
+def recover(segments: list[Segment], recovery_point: int, epochs: LeaderEpochs, index_interval_bytes: int) -> int:
+    """Check everything from `recovery_point` on and cut at the first bad batch; the offset at which the log ends.
 
-class TornLogError(InvalidBatchError):
-    """The first byte of a log file that is no sound batch, and why."""
-
-    def __init__(self, position: int, reason: str) -> None:
-        super().__init__(reason, corrupt=True)
-        self.position = position
-        self.reason = reason
-
-
-def scan(file: LogFile, position: int, expected_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each sound batch from `position` on. Raises TornLogError at the first bad byte."""
-    while position < file.size_bytes:
-        chunk = memoryview(file.read(position, CHUNK_BYTES))
-        if len(chunk) >= HEADER_BYTES:
-            size_bytes = BatchHeader.read(chunk).size_bytes
-            if len(chunk) < size_bytes <= file.size_bytes - position:
-                chunk = memoryview(file.read(position, size_bytes))
-        at = 0
-        while at < len(chunk):
-            try:
-                header = check_batch(chunk, at)
-                if header.base_offset < expected_offset:
-                    raise InvalidBatchError(f"offset {header.base_offset} where {expected_offset} or later is due")
-            except InvalidBatchError as error:
-                if at and position + len(chunk) < file.size_bytes:
-                    break  # perhaps only cut by the end of the chunk: read on from here
-                raise TornLogError(position + at, str(error)) from error
-            yield position + at, header
-            expected_offset = header.end_offset
-            at += header.size_bytes
-        position += at
-
-
-def recover(
-    segments: list[Segment], recovery_point: int, epochs: LeaderEpochs, index_interval_bytes: int
-) -> list[Path]:
-    """Check everything from `recovery_point` on and cut at the first bad batch.
-
-    Removes the segments behind the cut from `segments` and returns the files that are to be unlinked.
+    Segments behind the cut are removed, from the disk too: the log will write the same names again.
     """
     first = max((i for i, segment in enumerate(segments) if segment.base_offset <= recovery_point), default=0)
+    for segment, following in pairwise(segments):
+        segment.end_offset = following.base_offset
     repair_indexes(segments[:first], index_interval_bytes)
-    next_offset = None
+    next_offset = segments[first].base_offset
     for index in range(first, len(segments)):
         segment = segments[index]
-        if next_offset is not None and segment.base_offset != next_offset:
+        if segment.base_offset != next_offset:
             logger.warning("%s: offsets from %d on are missing, it is dropped", segment.path, next_offset)
-            return _drop_from(segments, index)
+            _drop_from(segments, index)
+            break
         next_offset = _recover_segment(segment, recovery_point, epochs, index_interval_bytes)
-        if index < len(segments) - 1:
-            segment.close()
-    return []
+    for segment in segments[first:-1]:
+        with contextlib.suppress(OSError):  # a full disk: the indexes are in memory, and made again at the next start
+            segment.seal()
+        segment.close()
+    return next_offset
+
+
+def repair_indexes(segments: list[Segment], index_interval_bytes: int) -> None:
+    """Make the indexes again where they are missing or belong to another state of the log."""
+    for segment in segments:
+        if not segment.has_sealed_indexes():
+            logger.warning("%s: an index is missing or damaged and is made again", segment.path)
+            segment.rebuild_indexes(index_interval_bytes)
 
 
 def _recover_segment(segment: Segment, recovery_point: int, epochs: LeaderEpochs, index_interval_bytes: int) -> int:
     """Check one segment, cut what is bad, index what is sound; the offset at which it ends."""
-    start = end = _restart_position(segment, recovery_point)
-    next_offset = max(segment.base_offset, recovery_point) if start else segment.base_offset
+    start, next_offset = _find_start(segment, recovery_point, index_interval_bytes)
+    segment.forget_after(next_offset, start)
+    end = start
     try:
-        for position, header in scan(segment.file, start, next_offset):
+        for position, header in scan(segment.file, start, next_offset, segment.end_offset):
             segment.note(position, header.size_bytes, header.base_offset, header.max_timestamp, index_interval_bytes)
             epochs.begin(header.partition_leader_epoch, header.base_offset)
             next_offset, end = header.end_offset, position + header.size_bytes
     except TornLogError as torn:
         logger.warning(
-            "%s: cut at byte %d of %d, offset %d: %s", segment.path, end, segment.size_bytes, next_offset, torn.reason
+            "%s: cut at byte %d of %d, offset %d: %s", segment.path, end, segment.size_bytes, next_offset, torn
         )
         segment.truncate(next_offset, end)
         epochs.truncate_to(next_offset)
     segment.trust(start, end)
+    segment.indexes_checked = True
     return next_offset
 
 
-def _drop_from(segments: list[Segment], index: int) -> list[Path]:
-    dropped = [path for segment in segments[index:] for path in segment.remove()]
-    del segments[index:]
-    return dropped
+def _find_start(segment: Segment, recovery_point: int, index_interval_bytes: int) -> tuple[int, int]:
+    """Position and offset from which a segment is to be checked: its start, or where the recovery point lies."""
+    if segment.base_offset >= recovery_point:
+        return 0, segment.base_offset
+    found = _find_recovery_point(segment, recovery_point) if segment.has_plausible_indexes() else None
+    if found is None:
+        logger.warning("%s: its index is of no use and is made again", segment.path)
+        segment.rebuild_indexes(index_interval_bytes)
+        found = _find_recovery_point(segment, recovery_point)
+    return found or (0, segment.base_offset)
 
 
-def repair_indexes(segments: list[Segment], index_interval_bytes: int) -> None:
-    """Make the indexes again where they are missing or cannot be right."""
-    for segment in segments:
-        if not segment.has_indexes():
-            logger.warning("%s: an index is missing or damaged and is made again", segment.path)
-            segment.rebuild_indexes(index_interval_bytes)
+def _find_recovery_point(segment: Segment, recovery_point: int) -> tuple[int, int] | None:
+    """Position and offset of the batch at `recovery_point`, or of what lies there instead.
 
-
-def _restart_position(segment: Segment, recovery_point: int) -> int:
-    """Where checking begins in `segment`, with its indexes cut to match: at the recovery point if it can be found."""
-    start = 0
-    if segment.base_offset < recovery_point and segment.has_indexes():
-        try:
-            start = _find_recovery_point(segment, recovery_point)
-        except (InvalidBatchError, OSError) as error:
-            logger.warning("%s: checked from its start: %s", segment.path, error)
-    segment.forget_after(recovery_point if start else segment.base_offset, start)
-    return start
-
-
-def _find_recovery_point(segment: Segment, recovery_point: int) -> int:
-    """Where the batch at `recovery_point` begins; 0 where the file does not agree that there is such a place."""
-    _, end = segment.offset_index.lookup(recovery_point)
-    end_offset = -1
-    for position, header in segment.headers(end):
+    None where the index does not lead to a sound batch.
+    """
+    offset, position = segment.offset_index.lookup(recovery_point)
+    is_entry = position > 0
+    for start, header in scan_past_damage(segment.file, position, offset, segment.end_offset):
+        if is_entry and (start, header.base_offset) != (position, offset):
+            return None
+        is_entry = False
         if header.base_offset >= recovery_point:
-            return position
-        end, end_offset = position + header.size_bytes, header.end_offset
-    return end if end == segment.size_bytes and end_offset == recovery_point else 0
+            return (start, header.base_offset) if header.base_offset == recovery_point else (position, offset)
+        position, offset = start + header.size_bytes, header.end_offset
+    return None if is_entry else (position, offset)
 
 
-def restore_producers(directory: Path, segments: list[Segment], up_to: int, end_offset: int) -> ProducerState:
-    """The producers' state at `end_offset`: the newest usable snapshot at or below `up_to`, then batch headers.
+def _drop_from(segments: list[Segment], index: int) -> None:
+    for segment in segments[index:]:
+        for path in segment.remove():
+            path.unlink()
+    del segments[index:]
+
+
+def restore_producers(directory: Path, segments: list[Segment], end_offset: int) -> ProducerState:
+    """The producers' state at `end_offset`: the newest usable snapshot, then batch headers.
 
     Snapshots beyond `end_offset` tell of batches that were cut, and are removed.
     """
@@ -144,14 +122,21 @@ def restore_producers(directory: Path, segments: list[Segment], up_to: int, end_
         path = snapshot_path(directory, offset)
         if offset > end_offset:
             path.unlink()
-        elif offset <= up_to and producers.load(path):
+        elif producers.load(path):
             replay_from = offset
             break
     if replay_from < end_offset:
         first = max((i for i, segment in enumerate(segments) if segment.base_offset <= replay_from), default=0)
         for segment in segments[first:]:
-            start = segment.position_of(replay_from) if segment.base_offset < replay_from else 0
-            for _, header in segment.headers(start):
-                if header.producer_id >= 0 and header.base_offset >= replay_from:
-                    producers.record(header, header.base_offset)
+            _replay(segment, replay_from, producers)
     return producers
+
+
+def _replay(segment: Segment, replay_from: int, producers: ProducerState) -> None:
+    try:
+        start = segment.position_of(replay_from) if segment.base_offset < replay_from else 0
+        for _, header in segment.headers(start):
+            if header.producer_id >= 0 and header.base_offset >= replay_from:
+                producers.record(header, header.base_offset)
+    except InvalidBatchError as error:
+        logger.error("%s: its producers are only known up to the damage: %s", segment.path, error)

@@ -1,0 +1,106 @@
+"""Keep some records of a batch and drop the others, as compaction does.
+
+Records are found and copied as they lie, not decoded and encoded again: their deltas are relative to the batch's base
+offset and base timestamp, which stay. A batch that keeps all its records is not touched; one that loses some keeps its
+offset range, its codec, and whatever its producer wrote into the header.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from skylog.records.batch import (
+    CODEC_MASK,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    Buffer,
+    InvalidBatchError,
+)
+from skylog.records.compression import DEFAULT_LIMIT_BYTES, compress, decompress
+
+
+class Span(NamedTuple):
+    """Where a record lies in its batch's block, and what compaction must know of it."""
+
+    offset_delta: int
+    timestamp_delta: int
+    key: bytes | None
+    is_tombstone: bool
+    start: int
+    end: int
+
+
+def open_block(batch: Buffer, header: BatchHeader, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
+    """The records of a batch, decompressed, as one block."""
+    body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
+    return decompress(header.codec, body, limit_bytes) if header.attributes & CODEC_MASK else bytes(body)
+
+
+def find_spans(block: bytes, count: int) -> list[Span]:
+    """The records of a block, in order. Raises InvalidBatchError where the block does not hold `count` of them."""
+    spans: list[Span] = []
+    add = spans.append
+    position = 0
+    size = len(block)
+    try:
+        for _ in range(count):
+            start = position
+            length, position = _varint(block, position)
+            end = position + length
+            if length < 0 or end > size:
+                raise InvalidBatchError(f"a record of {length} bytes at byte {start} leaves its batch")
+            timestamp_delta, position = _varint(block, position + 1)
+            offset_delta, position = _varint(block, position)
+            key_length = block[position]
+            if key_length < 0x80:
+                key_length = (key_length >> 1) ^ -(key_length & 1)
+                position += 1
+            else:
+                key_length, position = _varint(block, position)
+            key = None
+            if key_length >= 0:
+                key_start, position = position, position + key_length
+                key = block[key_start:position]
+            # A length of -1 is the single byte 1; the last bit of the first byte is the sign of any other.
+            add(Span(offset_delta, timestamp_delta, key, block[position] & 1 == 1, start, end))
+            position = end
+    except IndexError:
+        raise InvalidBatchError(f"a block of {len(block)} bytes does not hold {count} records") from None
+    return spans
+
+
+def rebuild(header: BatchHeader, block: bytes, kept: list[Span]) -> bytes:
+    """A batch with the same range and header and only the `kept` records of its block; none is a batch without any."""
+    body = b"".join([block[span.start : span.end] for span in kept])
+    if header.attributes & CODEC_MASK:
+        body = compress(header.codec, body)
+    max_timestamp = header.max_timestamp
+    if kept and not header.is_log_append_time:
+        max_timestamp = header.base_timestamp + max(span.timestamp_delta for span in kept)
+    changed = header._replace(
+        batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body),
+        max_timestamp=max_timestamp,
+        record_count=len(kept),
+        crc=0,
+    )
+    head = changed.pack()
+    checksum = crc32c(body, crc32c(head[CRC_START:]))
+    return changed._replace(crc=checksum).pack() + body
+
+
+def _varint(block: bytes, position: int) -> tuple[int, int]:
+    byte = block[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    raw, shift = byte & 0x7F, 7
+    while byte >= 0x80:
+        byte = block[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+    return (raw >> 1) ^ -(raw & 1), position

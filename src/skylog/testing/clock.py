@@ -1,0 +1,37 @@
+"""A clock that stands still until it is told to move."""
+
+from __future__ import annotations
+
+from typing import Final
+
+START_MS: Final = 1_700_000_000_000
+
+
+class ManualClock:
+    """Both of `Clock`'s times, moved together by `advance_ms`; `set_ms` makes the wall clock alone jump.
+
+    >>> clock = ManualClock()
+    >>> clock.advance_ms(250)
+    >>> clock.monotonic()
+    0.25
+    """
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self._now_ms = now_ms
+        self._elapsed_ms = 0
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic(self) -> float:
+        return self._elapsed_ms / 1000
+
+    def advance_ms(self, duration_ms: int) -> None:
+        if duration_ms < 0:
+            raise ValueError(f"time does not go back by {-duration_ms} ms; use set_ms for the wall clock")
+        self._now_ms += duration_ms
+        self._elapsed_ms += duration_ms
+
+    def set_ms(self, now_ms: int) -> None:
+        """Let the wall clock jump, back too, as an administrator or NTP would."""
+        self._now_ms = now_ms

@@ -1,0 +1,94 @@
+"""Logs for the tests of storage: made, stopped cleanly or not, and opened again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from skylog.config import parse
+from skylog.model import TopicPartition
+from skylog.records import BatchHeader, Codec, Record, build_batch, check_batch, iterate_batches
+from skylog.storage import AppendResult, Log, LogConfig
+from skylog.storage.files import FilePool
+from skylog.testing import DiskFaults, ManualClock
+
+NAME = TopicPartition("clicks", 0)
+
+
+def a_batch(count: int = 1, size_bytes: int = 20, timestamp: int = 1000, codec: Codec = Codec.NONE) -> bytearray:
+    return build_batch(
+        [Record(value=b"v" * size_bytes, key=b"%d" % i, timestamp=timestamp + i) for i in range(count)], codec=codec
+    )
+
+
+def idempotent(sequence: int, count: int = 1, producer_id: int = 7, epoch: int = 0) -> bytearray:
+    records = [Record(value=b"v", timestamp=1000) for _ in range(count)]
+    return build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def settings(**values: object) -> LogConfig:
+    return parse(LogConfig, {key.replace("_", "."): str(value) for key, value in values.items()})
+
+
+class Home:
+    """The directory of one log, and what is kept of it between two openings."""
+
+    def __init__(self, path: Path, **values: object) -> None:
+        self.directory = path / str(NAME)
+        self.clock = ManualClock()
+        self.disk = DiskFaults()
+        self.config = settings(**values)
+        self.pool_capacity = 512
+
+    def open(self, *, clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0) -> Log:
+        return Log(
+            self.directory,
+            NAME,
+            self.config,
+            FilePool(self.disk.open_file, self.pool_capacity),
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            clean=clean,
+            now_ms=self.clock.now_ms(),
+        )
+
+    def append(self, log: Log, batch: bytearray, epoch: int = 0) -> AppendResult:
+        return log.append(batch, epoch, self.clock.now_ms())
+
+    def restart(self, log: Log) -> Log:
+        """Stop cleanly and open again."""
+        flush(log)
+        log.close()
+        return self.open(clean=True, log_start_offset=log.log_start_offset)
+
+    def files(self, suffix: str) -> list[Path]:
+        return sorted(self.directory.glob(f"*{suffix}"))
+
+
+def flush(log: Log) -> None:
+    task = log.begin_flush()
+    task.run()
+    log.end_flush(task)
+
+
+def read_all(log: Log, max_bytes: int = 1 << 20) -> list[bytes]:
+    """Every batch of the log, as a consumer gets them: each read begins where the last one ended."""
+    batches: list[bytes] = []
+    offset = log.log_start_offset
+    while (found := log.read(offset, max_bytes)) is not None:
+        data = found.read()
+        assert data, f"nothing at offset {offset}"
+        whole = list(split(data))
+        assert sum(map(len, whole)) == len(data), "a batch was cut"
+        batches += whole
+        offset = check_batch(whole[-1]).end_offset
+    assert offset == log.log_end_offset
+    return batches
+
+
+def split(data: bytes) -> Iterable[bytes]:
+    return [data[position : position + header.size_bytes] for position, header in iterate_batches(data)]
+
+
+def header_of(batch: bytes) -> BatchHeader:
+    return BatchHeader.read(batch)
