@@ -10,6 +10,7 @@ import pytest
 from skylog.broker.config import BrokerConfig, ServerConfig
 from skylog.broker.handlers import APIS
 from skylog.config import Setting, settings
+from skylog.groups import GroupConfig
 from skylog.net import NetConfig
 from skylog.storage import LogConfig
 
@@ -29,7 +30,7 @@ def setting_row(known: Setting, *, broker_key: bool) -> str:
 
 def setting_rows() -> list[str]:
     rows = [setting_row(known, broker_key=True) for _, known in sorted(settings(LogConfig).items())]
-    for owner in (BrokerConfig, NetConfig):
+    for owner in (BrokerConfig, NetConfig, GroupConfig):
         rows += [setting_row(known, broker_key=False) for _, known in sorted(settings(owner).items())]
     return rows
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from skylog.broker.compactor import Compactor
 from skylog.broker.config import ServerConfig
 from skylog.broker.coordinator import Coordinator
 from skylog.broker.flusher import Flusher
@@ -63,6 +64,9 @@ class Broker:
         self.partitions = Partitions(self.log_dir, self.config.log, self.housekeeping.discard)
         self.topics = Topics(self.metadata, self.config.broker)
         self.coordinator = Coordinator(self, self.config.groups)
+        self.compactor = Compactor(
+            self.partitions, self.executor, self.clock, self.config.broker, self.housekeeping.discard
+        )
         self.metadata.listen(self.partitions.apply)
         was_clean = self.log_dir.clean
         await self.metadata.load()
@@ -75,6 +79,7 @@ class Broker:
         self._port = await self.listener.start(host, port)
         self.metadata.register(BrokerImage(node_id, host, self._port, self.config.broker.broker_rack or None))
         self.housekeeping.start()
+        self.compactor.start()
         self.coordinator.start()
         logger.info(
             "broker %d of cluster %s serves %d partitions from %s",
@@ -89,6 +94,7 @@ class Broker:
         """Answer what has been asked, bring everything to disk, and leave the mark of a clean stop."""
         await self.listener.stop(STOP_GRACE_SECONDS)
         await self.coordinator.stop()
+        await self.compactor.stop()
         await self.housekeeping.stop()
         await self._store.close()
         await asyncio.get_running_loop().run_in_executor(None, self._close_logs)

@@ -47,6 +47,16 @@ class BrokerConfig:
     fetch_max_bytes: int = setting(
         "fetch.max.bytes", 55 * 1024 * 1024, "The largest fetch response, one batch excepted.", kind="int", minimum=1024
     )
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms", 15_000, "How often logs that want compaction are looked for.", minimum=1
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        134_217_728,
+        "Memory for the keys of one compaction; a log with more keys is cleaned in several rounds.",
+        minimum=1024 * 1024,
+    )
+    log_cleaner_enable: bool = setting("log.cleaner.enable", True, "Compact topics whose cleanup.policy asks for it.")
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
         60_000,

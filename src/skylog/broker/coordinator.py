@@ -4,21 +4,24 @@ Groups and offsets live in the internal topic `__consumer_offsets`; a group belo
 give it. What is acknowledged has been appended there first, under the same promise as any topic. At start the
 partitions are read back; until then their groups answer COORDINATOR_LOAD_IN_PROGRESS.
 
-Sessions and rebalances run on the monotonic clock, so that a jump of the wall clock throws nobody out.
+Sessions and rebalances run on the monotonic clock, so that a jump of the wall clock throws nobody out, less the time in
+which this process stood still: what members said meanwhile has not been read yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from skylog.cluster import ClusterImage, TopicImage
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import Effect, Group, GroupConfig, Groups, JoinAnswer, StoredRecord, StoreGroup, SyncAnswer
-from skylog.model import CONSUMER_OFFSETS_TOPIC
-from skylog.records import Record, build_batch, iterate_batches, read_records
+from skylog.model import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from skylog.records import Record, build_batch, check_batch, read_records
 from skylog.storage import FileSlice
 
 if TYPE_CHECKING:
@@ -28,7 +31,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.1
+STALL_SECONDS: Final = 1.0  # longer between two looks at the clock than any load explains
 _LOAD_BYTES: Final = 4 * 1024 * 1024
+_ERRORS_OF_STORING: Final = {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
 
 
 class Coordinator:
@@ -39,10 +47,16 @@ class Coordinator:
         self._config = config
         self.groups = Groups(config)
         self._loading: set[int] = set()
+        self._in_flight: Counter[str] = Counter()  # groups with records on their way to the disk
+        self._last_look = 0.0
+        self._stalled = 0.0
         self._tasks: list[asyncio.Task[None]] = []
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._creating = asyncio.Lock()
 
     def start(self) -> None:
+        self._last_look = asyncio.get_running_loop().time()
+        self._broker.metadata.listen(self._on_image)
         partitions = self._broker.partitions.of_topic(CONSUMER_OFFSETS_TOPIC)
         self._loading = {partition.name.partition for partition in partitions}
         if partitions:
@@ -53,10 +67,19 @@ class Coordinator:
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._forgetting, return_exceptions=True)
 
     def now_ms(self) -> int:
-        return int(self._broker.clock.monotonic() * 1000)
+        """The time by which members are judged. It does not run while the event loop stands still."""
+        look = asyncio.get_running_loop().time()
+        if look - self._last_look > STALL_SECONDS:
+            self._stalled += look - self._last_look
+        self._last_look = look
+        return int((self._broker.clock.monotonic() - self._stalled) * 1000)
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
 
     # -- the offsets topic
 
@@ -73,9 +96,9 @@ class Coordinator:
             }
             await topics.create(CONSUMER_OFFSETS_TOPIC, assignment, configs)
 
-    def check(self, group_id: str) -> None:
-        """Raise unless this broker can speak for the group now."""
-        if not group_id:
+    def check(self, group_id: str, *, may_be_empty: bool = False) -> None:
+        """Raise unless this broker can speak for the group now. Offsets may be kept without a name, members not."""
+        if not group_id and not may_be_empty:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
         self._partition(group_id)
 
@@ -91,22 +114,32 @@ class Coordinator:
     async def store(self, group_id: str, records: Sequence[StoredRecord]) -> None:
         """Append to the group's partition and wait for what the topic's flush policy wants. Raises KafkaError."""
         waiting = self._append(group_id, records)
-        if waiting is not None:
+        if waiting is None:
+            return
+        self._in_flight[group_id] += 1
+        try:
             await waiting
+        finally:
+            self._in_flight[group_id] -= 1
+            if not self._in_flight[group_id]:
+                del self._in_flight[group_id]
 
     def _append(self, group_id: str, records: Sequence[StoredRecord]) -> asyncio.Future[None] | None:
         """Append now; a future where the topic's policy wants an fsync first."""
         partition = self._partition(group_id)
         now_ms = self._broker.clock.now_ms()
         batch = build_batch([Record(value=value, key=key, timestamp=now_ms) for key, value in records])
-        appended = partition.append(memoryview(batch), now_ms, -1)
+        try:
+            appended = partition.append(memoryview(batch), now_ms, -1)
+        except KafkaError as error:
+            raise _for_members(error) from error
         if not appended.must_flush:
             return None
         flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: KafkaError | None) -> None:
             if not flushed.done():
-                flushed.set_exception(error) if error else flushed.set_result(None)
+                flushed.set_exception(_for_members(error)) if error else flushed.set_result(None)
 
         self._broker.flusher.flush(partition.log, done)
         return flushed
@@ -121,10 +154,11 @@ class Coordinator:
                 try:
                     record = self.groups.group_record(group, self._broker.clock.now_ms())
                     waiting = self._append(group.group_id, [record])
-                except KafkaError as error:
+                except Exception as error:  # whatever it was, those who wait must hear of it
                     self._storing_failed(group, queue[index + 1 :], error)
                     return
                 if waiting is not None:
+                    group.storing()
                     waiting.add_done_callback(partial(self._stored, group, queue[index + 1 :]))
                     return
             else:
@@ -132,13 +166,15 @@ class Coordinator:
 
     def _stored(self, group: Group, rest: list[Effect], future: asyncio.Future[None]) -> None:
         error = future.exception()
-        if isinstance(error, KafkaError):
+        group.stored(self.now_ms())
+        if error is not None:
             self._storing_failed(group, rest, error)
         else:
             self.run(group, rest)
 
-    def _storing_failed(self, group: Group, rest: list[Effect], error: KafkaError) -> None:
-        logger.error("group %s could not be stored: %s", group.group_id, error)
+    def _storing_failed(self, group: Group, rest: list[Effect], error: BaseException) -> None:
+        unexpected = None if isinstance(error, KafkaError) else error
+        logger.error("group %s could not be stored: %s", group.group_id, error, exc_info=unexpected)
         for effect in rest:
             if isinstance(effect, JoinAnswer):
                 _answer(JoinAnswer(effect.token, ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=effect.member_id))
@@ -152,7 +188,7 @@ class Coordinator:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now_ms = self.now_ms()
-            for group in self.groups.all():
+            for group in self._loaded_groups():
                 try:
                     self.run(group, group.tick(now_ms))
                 except Exception:
@@ -166,33 +202,66 @@ class Coordinator:
             except Exception:
                 logger.exception("expiring offsets failed and is tried again")
 
+    def _loaded_groups(self) -> list[Group]:
+        groups = self.groups.all()
+        if not self._loading:
+            return groups
+        count = len(self._broker.partitions.of_topic(CONSUMER_OFFSETS_TOPIC))
+        return [group for group in groups if partition_of(group.group_id, count) not in self._loading]
+
     async def expire_offsets(self) -> None:
         """Forget offsets whose time is over, and groups that have nothing left."""
-        for group_id, names in self.groups.expired(self._broker.clock.now_ms()).items():
-            records = [self.groups.offset_record(group_id, name, None) for name in names]
-            await self.store(group_id, records)
+        for group in self._loaded_groups():
+            if group.group_id in self._in_flight:
+                continue  # it is in use; what is being written is not seen yet
+            try:
+                names = self.groups.expired_offsets(group, self._broker.clock.now_ms())
+                await self.forget_offsets(group.group_id, names)
+                if names:
+                    logger.info("group %s: %d offsets have expired", group.group_id, len(names))
+                if self.groups.is_expired(group):
+                    await self.delete(group.group_id)
+            except KafkaError as error:
+                logger.warning("group %s could not be looked through for expired offsets: %s", group.group_id, error)
+
+    async def forget_offsets(self, group_id: str, names: Collection[TopicPartition]) -> None:
+        """Delete committed offsets. Raises KafkaError."""
+        if names:
+            await self.store(group_id, [self.groups.offset_record(group_id, name, None) for name in names])
             self.groups.remove_offsets(group_id, names)
-            group = self.groups.find(group_id)
-            if not self.groups.offsets_of(group_id) and (group is None or not group.members):
-                await self.delete(group_id)
-            logger.info("group %s: %d offsets have expired", group_id, len(names))
 
     async def delete(self, group_id: str) -> None:
-        """Forget a group without members. Raises KafkaError."""
-        self.check(group_id)
-        self.groups.check_deletable(group_id)
-        await self.store(group_id, self.groups.deletion_records(group_id))
+        """Forget a group without members. Raises KafkaError.
+
+        It is dead from the beginning, so that nobody joins or commits while the deletion is being stored.
+        """
+        self.check(group_id, may_be_empty=True)
+        group = self.groups.check_deletable(group_id)
+        records = self.groups.deletion_records(group_id)
+        group.die()
+        try:
+            await self.store(group_id, records)
+        except BaseException:
+            group.revive()
+            raise
         self.groups.remove(group_id)
 
-    async def forget_topic(self, topic: str) -> None:
-        """A topic is gone: so are the offsets that groups have in it."""
+    def _on_image(self, before: ClusterImage, now: ClusterImage) -> None:
+        gone = {name for name, topic in before.topics.items() if name not in now.topics}
+        gone |= {name for name, topic in now.topics.items() if _was_recreated(before.topics.get(name), topic)}
+        if gone and self.groups.all():
+            task = asyncio.create_task(self._forget_topics(gone))
+            self._forgetting.add(task)
+            task.add_done_callback(self._forgetting.discard)
+
+    async def _forget_topics(self, topics: Collection[str]) -> None:
+        """Topics are gone: so are the offsets that groups have in them."""
         for group in self.groups.all():
-            names = [name for name in self.groups.offsets_of(group.group_id) if name.topic == topic]
-            if names:
-                await self.store(
-                    group.group_id, [self.groups.offset_record(group.group_id, name, None) for name in names]
-                )
-                self.groups.remove_offsets(group.group_id, names)
+            names = [name for name in self.groups.offsets_of(group.group_id) if name.topic in topics]
+            try:
+                await self.forget_offsets(group.group_id, names)
+            except KafkaError as error:
+                logger.warning("group %s keeps offsets of deleted topics: %s", group.group_id, error)
 
     # -- loading
 
@@ -211,15 +280,21 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         log = partition.log
         offset, end_offset = log.log_start_offset, log.log_end_offset
+        seen: set[str] = set()
         while offset < end_offset:
             found = log.read(offset, _LOAD_BYTES)
-            if found is None or not found.length:
+            if found is None:
                 break
             offset, records = await loop.run_in_executor(self._broker.executor, _parse, found)
-            now_ms = self.now_ms()
             for record in records:
-                if record.key is not None:
-                    self.groups.replay(record.key, record.value, now_ms)
+                group_id = self.groups.replay(record.key, record.value) if record.key is not None else None
+                if group_id is not None:
+                    seen.add(group_id)
+        now_ms = self.now_ms()
+        for group_id in seen:
+            group = self.groups.find(group_id)
+            if group is not None:
+                group.loaded(now_ms)
 
 
 def _answer(effect: Effect) -> None:
@@ -229,14 +304,26 @@ def _answer(effect: Effect) -> None:
 
 
 def _parse(part: FileSlice) -> tuple[int, list[Record]]:
-    """The offset after a range of a log, and the records in it."""
+    """The offset after a range of a log, and the records in it. Raises InvalidBatchError rather than leave one out."""
     data = memoryview(part.read())
-    offset = -1
+    position, offset = 0, -1
     records: list[Record] = []
-    for position, header in iterate_batches(data):
+    while position < len(data) or offset < 0:
+        header = check_batch(data, position)
         records += read_records(data[position : position + header.size_bytes])
+        position += header.size_bytes
         offset = header.end_offset
     return offset, records
+
+
+def _for_members(error: KafkaError) -> KafkaError:
+    """An error of the offsets topic in words that members of a group understand."""
+    code = _ERRORS_OF_STORING.get(error.code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return KafkaError(code, error.message)
+
+
+def _was_recreated(before: TopicImage | None, now: TopicImage) -> bool:
+    return before is not None and before.topic_id != now.topic_id
 
 
 def partition_of(group_id: str, count: int) -> int:

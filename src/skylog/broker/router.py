@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from skylog.broker.api import Api, Context
 from skylog.broker.handlers.api_versions import unsupported_version
-from skylog.broker.handlers.produce import handle_known
+from skylog.broker.producer_lanes import ProducerLanes
 from skylog.errors import MalformedRequestError
 from skylog.net import Connection, PendingReply, Reply
 from skylog.protocol.apis import API_SPECS, ApiKey
@@ -42,10 +42,21 @@ class Router:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
-        if connection.state is not None:
-            known = handle_known(self._broker, connection, frame)
-            if known is not None:
-                return known
+        try:
+            lanes: ProducerLanes | None = connection.state
+            if lanes is not None:
+                known = lanes.serve(frame)
+                if known is not None:
+                    return known
+            return self._route(connection, frame)
+        except MalformedRequestError:
+            raise
+        except Exception:
+            logger.exception("a request of %s failed (API and version %s)", connection.peer, frame[:4].hex())
+            connection.close()
+            return None
+
+    def _route(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
         try:
             api_key, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
         except struct.error:
@@ -62,16 +73,9 @@ class Router:
             if tag_count:
                 position = skip_tagged_fields(frame, position, tag_count)
         context = Context(self._broker, connection, version, correlation_id, client_id)
-        try:
-            if api.handle_frame is not None:
-                return api.handle_frame(context, frame, position)
-            return self._handle(api, context, frame, position)
-        except MalformedRequestError:
-            raise
-        except Exception:
-            logger.exception("%s v%d of %s failed", api.key.name, version, connection.peer)
-            connection.close()
-            return None
+        if api.handle_frame is not None:
+            return api.handle_frame(context, frame, position)
+        return self._handle(api, context, frame, position)
 
     def _handle(self, api: Api, context: Context, frame: memoryview, position: int) -> Reply | PendingReply:
         assert api.handle is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -14,6 +15,7 @@ from skylog.model import check_topic_name
 from skylog.storage import LogConfig
 
 MAX_PARTITIONS: Final = 100_000
+SHARE_OF_DESCRIPTORS: Final = 0.75  # each log keeps a file open; the rest is for connections and closed segments
 
 Assignment = Sequence[Sequence[int]]
 
@@ -54,10 +56,12 @@ class Topics:
                 raise KafkaError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions of an assignment must be numbered from 0 on"
                 )
+            self._check_room(len(assignment))
             return self._check_assignment([assignment[index] for index in range(len(assignment))])
         count = self._config.num_partitions if partitions == -1 else partitions
         replicas = self._config.default_replication_factor if replication_factor == -1 else replication_factor
         check_count(count)
+        self._check_room(count)
         return self._place(count, replicas)
 
     def plan_growth(self, topic: TopicImage, count: int, assignment: Assignment | None) -> list[list[int]]:
@@ -69,6 +73,7 @@ class Topics:
                 ErrorCode.INVALID_PARTITIONS, f"topic '{topic.name}' {what} {len(topic.partitions)} partitions"
             )
         check_count(count)
+        self._check_room(added)
         if assignment is None:
             return self._place(added, len(topic.partitions[0].replicas))
         if len(assignment) != added:
@@ -90,6 +95,17 @@ class Topics:
 
     async def configure(self, topic: TopicImage, configs: Mapping[str, str]) -> TopicImage:
         return await self._metadata.configure_topic(topic, configs)
+
+    def _check_room(self, added: int) -> None:
+        """A topic that cannot be opened for want of descriptors would keep the broker from starting ever again."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        present = sum(len(topic.partitions) for topic in self._metadata.image.topics.values())
+        if limit != resource.RLIM_INFINITY and present + added > limit * SHARE_OF_DESCRIPTORS:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{added} more partitions than the present {present} need more open files than the limit of {limit} "
+                "has room for; raise it (ulimit -n) and start the broker again",
+            )
 
     def _check_collision(self, name: str) -> None:
         """Kafka forbids names that differ in '.' and '_' only: their metrics would have one name."""

@@ -18,6 +18,7 @@ Bootstrap = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 Configs = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A configuration key of the topic; may be given many times."),
@@ -26,6 +27,7 @@ Configs = Annotated[
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _AGO: Final = re.compile(r"(?:\d+(?:ms|s|m|h|d|w))+")
 _AGO_PART: Final = re.compile(r"(\d+)(ms|s|m|h|d|w)")
+_NUMBERS: Final = re.compile(r"\d+(?:,\d+)*", re.ASCII)
 
 
 def parse_pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
@@ -39,15 +41,29 @@ def parse_pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str
     return pairs
 
 
-def parse_when(text: str, now_ms: int) -> int:
+def parse_partitions(texts: Iterable[str], option: str) -> dict[str, set[int] | None]:
+    """The partitions that `topic:0,1` texts name, by topic; None for all of them, which `topic` stands for."""
+    topics: dict[str, set[int] | None] = {}
+    for text in texts:
+        topic, separator, numbers = text.partition(":")
+        if not topic or (separator and not _NUMBERS.fullmatch(numbers)):
+            raise typer.BadParameter(f"expected TOPIC or TOPIC:0,1, got '{text}'", param_hint=option)
+        before = topics.get(topic, set())
+        named = {int(number) for number in numbers.split(",")} if separator else None
+        topics[topic] = None if before is None or named is None else before | named
+    return topics
+
+
+def parse_when(text: str, now_ms: int, option: str = "--time") -> int:
     """Milliseconds since 1970 of `2024-05-01T12:00`, local unless it has a zone, or of `1h30m`, so long ago."""
     if _AGO.fullmatch(text):
-        return now_ms - sum(int(count) * _UNITS_MS[unit] for count, unit in _AGO_PART.findall(text))
+        ago_ms = sum(int(count) * _UNITS_MS[unit] for count, unit in _AGO_PART.findall(text))
+        return max(now_ms - ago_ms, 0)
     try:
         moment = datetime.fromisoformat(text)
         return max(int(moment.timestamp() * 1000), 0)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
             f"'{text}' is no time: give ISO 8601 such as 2024-05-01T12:00, or how long ago, such as 30m or 2h",
-            param_hint="--time",
+            param_hint=option,
         ) from None

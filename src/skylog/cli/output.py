@@ -39,6 +39,13 @@ def print_json(document: Any) -> None:
     write(json_text(document, indent=2 if sys.stdout.isatty() else None) + "\n")
 
 
+def print_heading(title: str, facts: str) -> None:
+    """What the table below it is about."""
+    from rich.text import Text
+
+    stdout.print(Text.assemble((escape_controls(title), "bold"), f"  {facts}"))
+
+
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: Iterable[str] = ()) -> None:
     """A table for people; the columns named in `numbers` stand to the right."""
     from rich.table import Table

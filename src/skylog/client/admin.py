@@ -9,6 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as LibraryPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -44,9 +45,10 @@ class Admin:
     cluster's own words for what it refuses.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, client: AdminClient | None = None) -> None:
+        """`client` is one of the connection's that others use as well; without it a new one is made."""
         self._connection = connection
-        self._client = connection.admin_client()
+        self._client = client or connection.admin_client()
 
     # -- looking
 

@@ -15,7 +15,7 @@ from typing import Final
 import orjson
 
 from skylog.cluster.store import Change, Entry, Value, VersionConflictError
-from skylog.errors import SkylogError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 
 FILE_NAME: Final = "metadata.json"
 _FORMAT: Final = 1
@@ -43,7 +43,10 @@ class EmbeddedStore:
                     entries[path] = Entry(value, expected_version + 1)
                 elif present is not None:
                     del entries[path]
-            await asyncio.get_running_loop().run_in_executor(None, self._write, entries)
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, self._write, entries)
+            except OSError as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path} cannot be written: {error}") from error
             self._entries = entries
 
     async def close(self) -> None:

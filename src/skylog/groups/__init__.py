@@ -2,8 +2,10 @@
 
 from skylog.groups.config import GroupConfig
 from skylog.groups.effects import Effect, JoinAnswer, StoreGroup, SyncAnswer
-from skylog.groups.group import Group, GroupState, JoinRequest
+from skylog.groups.group import Group
 from skylog.groups.groups import CommittedOffset, Groups, StoredRecord
+from skylog.groups.member import JoinRequest
+from skylog.groups.state import GroupState
 
 __all__ = [
     "CommittedOffset",

@@ -38,7 +38,8 @@ class SyncAnswer:
 class StoreGroup:
     """Write the group's present state to the log before anything that follows is answered.
 
-    If that fails, `Group.storing_failed` must be called and the answers that follow must not be given.
+    A shell that has to wait for the disk says so with `Group.storing` and `Group.stored`. Where it fails,
+    `Group.storing_failed` must be called, and the answers that follow must not be given.
     """
 
 

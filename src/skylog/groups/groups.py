@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from skylog.errors import ErrorCode, KafkaError, MalformedRequestError
 from skylog.groups.config import GroupConfig
-from skylog.groups.group import Group, GroupState
+from skylog.groups.group import Group
 from skylog.groups.member import Member
+from skylog.groups.state import GroupState
 from skylog.groups.stored import (
     GroupKey,
     GroupValue,
@@ -117,72 +118,94 @@ class Groups:
         return [*records, (encode(GroupKey(group=group_id)), None)]
 
     def commit(self, group_id: str, offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> None:
+        self.get_or_create(group_id)
         self._offsets.setdefault(group_id, {}).update(offsets)
 
     def remove_offsets(self, group_id: str, names: Iterable[TopicPartition]) -> None:
         offsets = self._offsets.get(group_id, {})
         for name in names:
             offsets.pop(name, None)
+        if not offsets:
+            self._offsets.pop(group_id, None)
 
     def remove(self, group_id: str) -> None:
-        group = self._groups.pop(group_id, None)
-        if group is not None:
-            group.state = GroupState.DEAD
+        self._groups.pop(group_id, None)
         self._offsets.pop(group_id, None)
         self._changed_at.pop(group_id, None)
 
-    def check_deletable(self, group_id: str) -> None:
-        group = self._groups.get(group_id)
-        if group is None and group_id not in self._offsets:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group '{group_id}'")
-        if group is not None and group.members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group '{group_id}' has {len(group.members)} members")
+    def drop_unused(self, group: Group) -> None:
+        """Forget a group that a refused request has brought into being: nothing of it was ever stored."""
+        if group.is_idle and group.generation == 0 and group.group_id not in self._offsets:
+            self.remove(group.group_id)
 
-    def expired(self, timestamp: int) -> dict[str, list[TopicPartition]]:
-        """Offsets whose time is over, by group: nobody is a member, and that for longer than the retention."""
-        retention_ms = self._config.offsets_retention_minutes * 60_000
-        found = {}
-        for group_id, offsets in self._offsets.items():
-            group = self._groups.get(group_id)
-            if group is not None and group.members:
-                continue
-            left_ms = self._changed_at.get(group_id, 0)
-            names = [
-                name
-                for name, each in offsets.items()
-                if max(each.commit_timestamp, left_ms) + retention_ms <= timestamp
-            ]
-            if names:
-                found[group_id] = names
-        return found
+    def check_deletable(self, group_id: str) -> Group:
+        group = self._groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group '{group_id}'")
+        if group.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group '{group_id}' has {len(group.members)} members")
+        return group
+
+    # -- what may be forgotten
+
+    def is_expired(self, group: Group) -> bool:
+        """Whether a group has neither members nor offsets."""
+        return group.is_idle and group.group_id not in self._offsets
+
+    def expired_offsets(self, group: Group, timestamp: int) -> list[TopicPartition]:
+        """Offsets whose time is over.
+
+        An empty group keeps all for the retention after its last member left; a stable one of consumers loses those of
+        topics that nobody subscribes to any longer. Offsets of groups that nobody manages count from their commit.
+        """
+        if group.state not in (GroupState.EMPTY, GroupState.STABLE):
+            return []
+        in_use = group.subscribed_topics()
+        if in_use is None:
+            return []
+        left_ms = self._changed_at.get(group.group_id, 0) if group.state is GroupState.EMPTY else 0
+        latest_ms = timestamp - self._config.offsets_retention_minutes * 60_000
+        return [
+            name
+            for name, each in self.offsets_of(group.group_id).items()
+            if name.topic not in in_use and max(each.commit_timestamp, left_ms) <= latest_ms
+        ]
 
     # -- loading
 
-    def replay(self, key: bytes, value: bytes | None, now_ms: int) -> None:
-        """Apply one record of the log. What cannot be understood is logged and left out."""
+    def replay(self, key: bytes, value: bytes | None) -> str | None:
+        """Apply one record of the log; the group it is about. What cannot be understood is logged and left out."""
         try:
             decoded = decode_key(key)
             if isinstance(decoded, OffsetKey):
                 self._replay_offset(decoded, value)
             else:
-                self._replay_group(decoded.group, value, now_ms)
+                self._replay_group(decoded.group, value)
+            return decoded.group
         except (UnknownRecordError, MalformedRequestError, struct.error) as error:
             logger.warning("a record of the offsets topic is left out: %s", error)
+            return None
 
     def _replay_offset(self, key: OffsetKey, value: bytes | None) -> None:
         name = TopicPartition(key.topic, key.partition)
         if value is None:
-            self._offsets.get(key.group, {}).pop(name, None)
+            self.remove_offsets(key.group, [name])
+            group = self._groups.get(key.group)
+            if group is not None:
+                self.drop_unused(group)
             return
         stored = decode_offset(value)
         committed = CommittedOffset(stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp)
-        self._offsets.setdefault(key.group, {})[name] = committed
+        self.commit(key.group, [(name, committed)])
 
-    def _replay_group(self, group_id: str, value: bytes | None, now_ms: int) -> None:
+    def _replay_group(self, group_id: str, value: bytes | None) -> None:
+        stored = None if value is None else decode_group(value)
         self._groups.pop(group_id, None)
-        if value is None:
+        self._changed_at.pop(group_id, None)
+        if stored is None:
+            if group_id in self._offsets:
+                self.get_or_create(group_id)
             return
-        stored = decode_group(value)
         group = self.get_or_create(group_id)
         members = [
             Member(
@@ -191,9 +214,8 @@ class Groups:
                 each.client_id,
                 each.client_host,
                 each.session_timeout,
-                each.rebalance_timeout if each.rebalance_timeout >= 0 else each.session_timeout,
-                stored.protocol_type,
-                [(stored.protocol or "", each.subscription)],
+                each.rebalance_timeout if each.rebalance_timeout > 0 else each.session_timeout,
+                ((stored.protocol or "", each.subscription),),
                 assignment=each.assignment,
                 has_synced=True,
             )
@@ -205,6 +227,5 @@ class Groups:
             protocol_type=stored.protocol_type or None,
             protocol=stored.protocol,
             leader=stored.leader,
-            now_ms=now_ms,
         )
         self._changed_at[group_id] = stored.current_state_timestamp

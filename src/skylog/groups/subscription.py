@@ -1,4 +1,4 @@
-"""What a consumer's metadata says of its subscription: the beginning of Kafka's ConsumerProtocolSubscription.
+"""What consumers say of their subscription: the beginning of Kafka's ConsumerProtocolSubscription.
 
     version int16, topics: array of string, …
 
@@ -8,37 +8,49 @@ Only consumer groups speak this; other users of the group protocol (Connect, sch
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Final
 
-from skylog.groups.group import Group
+from skylog.groups.member import Member
 
 CONSUMER: Final = "consumer"
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
 
-def subscribed_topics(group: Group) -> set[str] | None:
-    """The topics that a group's members subscribe to; None where nobody but they can tell."""
-    if group.protocol_type != CONSUMER:
+def subscribed_topics(protocol_type: str | None, members: Iterable[Member]) -> set[str] | None:
+    """The topics that members subscribe to; None where nobody but they can tell."""
+    if protocol_type != CONSUMER:
         return None
     topics: set[str] = set()
-    for member in group.members.values():
+    for member in members:
         for _, metadata in member.protocols:
-            read = _topics(metadata)
+            read = read_topics(metadata)
             if read is None:
                 return None
             topics |= read
     return topics
 
 
-def _topics(metadata: bytes) -> set[str] | None:
+def same_topics(protocol_type: str | None, one: bytes, other: bytes) -> bool:
+    """Whether two metadata want the same topics, as far as one can tell.
+
+    The rest of a consumer's metadata may differ, such as the partitions that it owned when it joined.
+    """
+    return protocol_type != CONSUMER or read_topics(one) == read_topics(other)
+
+
+def read_topics(metadata: bytes) -> set[str] | None:
+    """The topics of one subscription; None for anything else."""
     try:
         (count,) = _INT32.unpack_from(metadata, 2)
         position = 6
         topics = set()
         for _ in range(count):
             (length,) = _INT16.unpack_from(metadata, position)
-            position += 2
+            position += _INT16.size
+            if not 0 <= length <= len(metadata) - position:
+                return None
             topics.add(metadata[position : position + length].decode())
             position += length
     except (struct.error, UnicodeDecodeError):

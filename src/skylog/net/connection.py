@@ -32,6 +32,7 @@ from skylog.net.partial_frame import PartialFrame
 logger = logging.getLogger(__name__)
 
 MAX_PIPELINED: Final = 64
+FRAMES_AT_ONCE: Final = 32  # then it is the turn of the other connections
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 _LENGTH = Struct(">i")
 
@@ -86,9 +87,11 @@ class Connection:
         "_backlog",
         "_fd",
         "_handler",
+        "_is_draining",
         "_loop",
         "_outbox",
         "_partial",
+        "_partial_since",
         "_prefix",
         "_reading",
         "_shared",
@@ -112,10 +115,12 @@ class Connection:
         self._handler = shared.handler
         self._prefix = b""  # the first bytes of a frame's length
         self._partial: PartialFrame | None = None
-        self._backlog: bytes | None = None  # received, but not handled while an earlier reply is pending
+        self._partial_since = 0.0
+        self._backlog: bytes | None = None  # received, but not handled before earlier replies are known or sent
         self._waiting: deque[PendingReply] = deque()
         self._outbox = Outbox(sock)
         self._reading = True
+        self._is_draining = False
         self._writing = False
         self.last_activity = self._loop.time()
         self._loop.add_reader(self._fd, self._on_readable)
@@ -146,7 +151,10 @@ class Connection:
                 if start:
                     scratch[:start] = self._prefix
                     self._prefix = b""
-                self._handle_frames(scratch, start + count)
+                if self._waiting and self._is_blocked():
+                    self._backlog = bytes(scratch[:count])  # read to notice when the client leaves
+                else:
+                    self._handle_frames(scratch, start + count)
         except BlockingIOError:
             return
         except MalformedRequestError as error:
@@ -158,11 +166,15 @@ class Connection:
             return
         if self._outbox.parts:
             self._flush()
+        elif not self.closed and self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            # Reset behind what was just read. uvloop tells of an error once: without a send nobody would notice.
+            self.close()
+            return
         self._adjust_reading()
 
     def _handle_frames(self, view: memoryview, end: int) -> None:
         """Handle the whole frames among the first `end` bytes of `view` and keep the beginning of another."""
-        position = 0
+        position = handled = 0
         parts, waiting, handler = self._outbox.parts, self._waiting, self._handler
         max_frame_bytes = self._shared.max_frame_bytes
         while end - position >= 4:
@@ -184,13 +196,23 @@ class Connection:
                     return
             if self.closed:
                 return
+            handled += 1
+            if handled == FRAMES_AT_ONCE and position < end:
+                self._backlog = bytes(view[position:end])
+                self._loop.call_soon(self.advance)
+                return
         self._prefix = bytes(view[position:end])
 
     def _begin_partial(self, start: memoryview, length: int) -> None:
         shared = self._shared
-        self._partial = PartialFrame(start, length, shared.budget, shared.buffers, self._adjust_reading)
+        self._partial_since = self.last_activity
+        self._partial = PartialFrame(start, length, shared.budget, shared.buffers, self._on_granted)
         if self._partial.is_waiting:
             self._adjust_reading()
+
+    def _on_granted(self) -> None:
+        self._partial_since = self._loop.time()
+        self._adjust_reading()
 
     def _end_partial(self, frame: memoryview) -> None:
         """Handle a frame that has come in pieces, and give its memory back whatever happens."""
@@ -218,6 +240,11 @@ class Connection:
         """Whether the next frame has to wait for a reply."""
         return bool(self._waiting) and (not self._waiting[-1].pipelined or len(self._waiting) >= MAX_PIPELINED)
 
+    def _is_choked(self) -> bool:
+        """Whether so much lies unsent that the client has to read before more is done for it."""
+        self._flush()
+        return self.closed or (self._writing and self._outbox.size_bytes > MAX_UNSENT_BYTES)
+
     def advance(self) -> None:
         """Send what has been resolved, up to the first reply that is not, and handle what waited for it."""
         if self.closed:
@@ -226,7 +253,7 @@ class Connection:
             reply = self._waiting.popleft().reply
             if reply is not None:
                 self._outbox.parts += reply
-        if self._backlog is not None and not self._is_blocked():
+        if self._backlog is not None and not (self._is_draining or self._is_blocked() or self._is_choked()):
             backlog, self._backlog = self._backlog, None
             try:
                 self._handle_frames(memoryview(bytearray(backlog)), len(backlog))
@@ -249,7 +276,8 @@ class Connection:
         if self.closed:
             return
         may_read = (
-            not (self._waiting and self._is_blocked())
+            not self._is_draining
+            and self._backlog is None
             and not (self._partial is not None and self._partial.is_waiting)
             and not (self._writing and self._outbox.size_bytes > MAX_UNSENT_BYTES)
         )
@@ -275,21 +303,30 @@ class Connection:
             self.close()
 
     def _on_writable(self) -> None:
+        self.last_activity = self._loop.time()
         self._writing = False
         self._loop.remove_writer(self._fd)
         self._flush()
-        self._adjust_reading()
+        if self._backlog is None:
+            self._adjust_reading()
+        else:
+            self.advance()
 
     # -- end
 
-    @property
-    def stalls_budget(self) -> bool:
-        """Whether memory has been granted for a frame that has not come in full."""
-        return self._partial is not None and self._partial.holds_grant
+    def stalls_budget(self, since: float) -> bool:
+        """Whether memory was granted before `since` for a frame that has still not come in full."""
+        return self._partial is not None and self._partial.holds_grant and self._partial_since < since
+
+    def drain(self) -> None:
+        """Take no more requests: the broker stops."""
+        self._is_draining = True
+        self._adjust_reading()
 
     @property
     def has_unfinished_work(self) -> bool:
-        return bool(self._waiting or self._outbox.parts or self._backlog)
+        """Whether a reply is still to come or to leave; who waits for what may never happen does not count."""
+        return bool(self._outbox.parts) or any(pending.on_cancel is None for pending in self._waiting)
 
     def close(self) -> None:
         if self.closed:

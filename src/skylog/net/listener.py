@@ -142,7 +142,7 @@ class Listener:
         self.accepted_total += 1
 
     def _sweep(self) -> None:
-        """Close what has been silent too long, and who holds memory that others wait for without sending on."""
+        """Close what has been silent too long, and who holds memory that others wait for without filling it."""
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
         now = self._loop.time()
         idle_since = now - self._config.connections_max_idle_ms / 1000
@@ -151,7 +151,7 @@ class Listener:
             if connection.last_activity < idle_since:
                 logger.info("closing the idle connection of %s", connection.peer)
                 connection.close()
-            elif self._budget.has_waiters and connection.stalls_budget and connection.last_activity < stalled_since:
+            elif self._budget.has_waiters and connection.stalls_budget(stalled_since):
                 logger.warning("closing the connection of %s, which stalls a request others wait for", connection.peer)
                 connection.close()
 
@@ -166,6 +166,8 @@ class Listener:
         self.stop_accepting()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        for connection in self.connections:
+            connection.drain()
         deadline = self._loop.time() + grace_seconds
         while self._loop.time() < deadline and any(each.has_unfinished_work for each in self.connections):  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # only a stop asks: no connection should have to tell

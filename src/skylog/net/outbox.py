@@ -11,7 +11,7 @@ import socket
 from typing import Final, Protocol
 
 SENDFILE_BYTES: Final = 32 * 1024
-SEND_BYTES: Final = 4 * 1024 * 1024
+SEND_BYTES: Final = 256 * 1024  # also what a client that does not read can make us hold of a file
 
 
 class File(Protocol):

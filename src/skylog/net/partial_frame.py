@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -30,7 +31,7 @@ class PartialFrame:
         self.is_released = False
         self._budget = budget
         self._buffers = buffers
-        self._buffer: bytearray | None = None
+        self._buffer: bytearray | mmap.mmap | None = None
         self._view: memoryview | None = None
         self._filled = len(start)
         self._granted_bytes = 0

@@ -44,7 +44,7 @@ SMALLEST_RECORD_BYTES: Final = 7  # seven one-byte fields: the shortest record t
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
 _OFFSET = Struct(">q")
-_EPOCH = Struct(">i")
+_OFFSET_LENGTH_EPOCH = Struct(">qii")
 _ATTRIBUTES = Struct(">h")
 
 CODEC_MASK: Final = 0x07
@@ -157,10 +157,9 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
     return _as_header(fields)
 
 
-def stamp_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
-    """Write the broker's two fields into a batch in place. The CRC stays right: it does not cover them."""
-    _OFFSET.pack_into(batch, position, base_offset)
-    _EPOCH.pack_into(batch, position + 12, leader_epoch)
+def stamp_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Write the broker's two fields into a whole batch in place. The CRC stays right: it does not cover them."""
+    _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, leader_epoch)
 
 
 def stamp_append_time(batch: bytearray | memoryview, now_ms: int, position: int, size_bytes: int) -> None:

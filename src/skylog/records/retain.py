@@ -1,4 +1,4 @@
-"""Keep some records of a batch and drop the others, as compaction does.
+"""Keep some records of a batch and drop the others, as compaction does; or give all of them another codec.
 
 Records are found and copied as they lie, not decoded and encoded again: their deltas are relative to the batch's base
 offset and base timestamp, which stay. A batch that keeps all its records is not touched; one that loses some keeps its
@@ -20,7 +20,7 @@ from skylog.records.batch import (
     Buffer,
     InvalidBatchError,
 )
-from skylog.records.compression import DEFAULT_LIMIT_BYTES, compress, decompress
+from skylog.records.compression import DEFAULT_LIMIT_BYTES, Codec, compress, decompress
 
 
 class Span(NamedTuple):
@@ -69,27 +69,33 @@ def find_spans(block: bytes, count: int) -> list[Span]:
             add(Span(offset_delta, timestamp_delta, key, block[position] & 1 == 1, start, end))
             position = end
     except IndexError:
-        raise InvalidBatchError(f"a block of {len(block)} bytes does not hold {count} records") from None
+        position = -1
+    if position != size:
+        raise InvalidBatchError(f"a block of {size} bytes does not hold exactly {count} records")
     return spans
 
 
 def rebuild(header: BatchHeader, block: bytes, kept: list[Span]) -> bytes:
     """A batch with the same range and header and only the `kept` records of its block; none is a batch without any."""
     body = b"".join([block[span.start : span.end] for span in kept])
-    if header.attributes & CODEC_MASK:
-        body = compress(header.codec, body)
     max_timestamp = header.max_timestamp
     if kept and not header.is_log_append_time:
         max_timestamp = header.base_timestamp + max(span.timestamp_delta for span in kept)
-    changed = header._replace(
-        batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body),
-        max_timestamp=max_timestamp,
-        record_count=len(kept),
-        crc=0,
-    )
-    head = changed.pack()
-    checksum = crc32c(body, crc32c(head[CRC_START:]))
-    return changed._replace(crc=checksum).pack() + body
+    changed = header._replace(max_timestamp=max_timestamp, record_count=len(kept))
+    return _seal(changed, compress(header.codec, body))
+
+
+def recompress(header: BatchHeader, block: bytes, codec: Codec) -> bytes:
+    """The same batch with its block in another codec."""
+    changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
+    return _seal(changed, compress(codec, block))
+
+
+def _seal(header: BatchHeader, body: bytes) -> bytes:
+    """A batch of `header` and `body`, with the length and the CRC that go with them."""
+    sized = header._replace(batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body))
+    checksum = crc32c(body, crc32c(sized.pack()[CRC_START:]))
+    return sized._replace(crc=checksum).pack() + body
 
 
 def _varint(block: bytes, position: int) -> tuple[int, int]:

@@ -9,14 +9,22 @@ from __future__ import annotations
 from typing import Final
 
 from skylog.errors import ErrorCode, KafkaError
-from skylog.records import BatchHeader, Codec, InvalidBatchError, build_batch, check_batch, read_records
+from skylog.records import (
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    Codec,
+    InvalidBatchError,
+    check_batch,
+)
 from skylog.records.batch import CODEC_MASK
 from skylog.records.compression import CompressionError
+from skylog.records.retain import Span, find_spans, open_block, recompress
 from skylog.storage.config import FOREVER, LogConfig
 
 Batch = bytearray | memoryview
 
-_BATCH_LIMIT_FACTOR: Final = 64  # a batch that grows by more than this when opened is taken for a bomb
+MAX_OPENED_RECORDS: Final = 100_000
+_BATCH_LIMIT_FACTOR: Final = 8  # a batch that is larger than this many of the largest when opened is taken for a bomb
 _BATCH_LIMIT_FLOOR: Final = 16 * 1024 * 1024
 
 
@@ -36,10 +44,11 @@ class RejectedRecordsError(KafkaError):
 class Admission:
     """The checks that one `LogConfig` asks for, decided once."""
 
-    __slots__ = ("_config", "_plain", "_target")
+    __slots__ = ("_config", "_max_message_bytes", "_plain", "_target")
 
     def __init__(self, config: LogConfig) -> None:
         self._config = config
+        self._max_message_bytes = config.max_message_bytes
         self._target = _target_codec(config.compression_type)
         self._plain = (
             self._target is None
@@ -50,12 +59,24 @@ class Admission:
 
     def admit(self, batch: Batch, now_ms: int) -> tuple[Batch, BatchHeader]:
         """The batch as it is to be stored, and its header. Raises KafkaError where it may not be stored."""
-        if len(batch) > self._config.max_message_bytes:
+        size_bytes = len(batch)
+        if size_bytes > self._max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"batch of {len(batch)} bytes is larger than max.message.bytes={self._config.max_message_bytes}",
+                f"batch of {size_bytes} bytes is larger than max.message.bytes={self._max_message_bytes}",
             )
-        header = _checked(batch)
+        try:
+            header = check_batch(batch)
+        except InvalidBatchError as error:
+            code = ErrorCode.CORRUPT_MESSAGE if error.corrupt else ErrorCode.INVALID_RECORD
+            raise KafkaError(code, str(error)) from error
+        count = header.record_count
+        if (
+            header.batch_length + LOG_OVERHEAD_BYTES != size_bytes
+            or count != header.last_offset_delta + 1
+            or header.attributes & ~CODEC_MASK
+        ):
+            _refuse(header, size_bytes)
         if self._plain:
             return batch, header
         return self._inspect(batch, header, now_ms)
@@ -64,31 +85,34 @@ class Admission:
         config = self._config
         if not config.is_log_append_time:
             self._check_time(header, now_ms)
-        recompress = self._target is not None and self._target != header.codec
-        if not config.is_compacted and not recompress:
+        changes_codec = self._target is not None and self._target != header.codec
+        if not config.is_compacted and not changes_codec:
             return batch, header
-        try:
-            records = list(read_records(batch, opening_limit_bytes(config)))
-        except (CompressionError, InvalidBatchError) as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-        if any(record.offset != offset for offset, record in enumerate(records, header.base_offset)):
-            raise KafkaError(ErrorCode.INVALID_RECORD, "the records of a batch are not numbered from 0 without a gap")
+        block, spans = self._open(batch, header)
         if config.is_compacted:
-            keyless = {i: "a compacted topic needs a key" for i, record in enumerate(records) if record.key is None}
+            keyless = {i: "a compacted topic needs a key" for i, span in enumerate(spans) if span.key is None}
             if keyless:
                 raise RejectedRecordsError(f"{len(keyless)} records have no key, which compaction needs", keyless)
-        if recompress and self._target is not None:
-            batch = build_batch(
-                records,
-                codec=self._target,
-                base_offset=header.base_offset,
-                producer_id=header.producer_id,
-                producer_epoch=header.producer_epoch,
-                base_sequence=header.base_sequence,
-                transactional=header.is_transactional,
-            )
+        if changes_codec and self._target is not None:
+            batch = bytearray(recompress(header, block, self._target))
             header = BatchHeader.read(batch)
         return batch, header
+
+    def _open(self, batch: Batch, header: BatchHeader) -> tuple[bytes, list[Span]]:
+        """The records of a batch. This happens on the event loop, so there is a limit to how much it may be."""
+        if header.record_count > MAX_OPENED_RECORDS:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"batch has {header.record_count} records; a topic that opens batches takes {MAX_OPENED_RECORDS}",
+            )
+        try:
+            block = open_block(batch, header, opening_limit_bytes(self._config))
+            spans = find_spans(block, header.record_count)
+        except (CompressionError, InvalidBatchError) as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        if any(span.offset_delta != index for index, span in enumerate(spans)):
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the records of a batch are not numbered from 0 without a gap")
+        return block, spans
 
     def _check_time(self, header: BatchHeader, now_ms: int) -> None:
         after = header.max_timestamp - now_ms
@@ -104,26 +128,15 @@ def _bad_time(where: str, side: str, bound: int) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_TIMESTAMP, message)
 
 
-def _checked(batch: Batch) -> BatchHeader:
-    """The header of a client's batch, which must be exactly one, sound and whole."""
-    try:
-        header = check_batch(batch)
-    except InvalidBatchError as error:
-        code = ErrorCode.CORRUPT_MESSAGE if error.corrupt else ErrorCode.INVALID_RECORD
-        raise KafkaError(code, str(error)) from error
-    if header.size_bytes != len(batch):
+def _refuse(header: BatchHeader, size_bytes: int) -> None:
+    """Say what is wrong with a sound batch that is not of the kind that clients may send."""
+    if header.size_bytes != size_bytes:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition")
-    if header.record_count != header.last_offset_delta + 1 or header.record_count == 0:
+    if header.record_count != header.last_offset_delta + 1:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"batch has {header.record_count} records over {header.last_offset_delta + 1} offsets",
         )
-    if header.attributes & ~CODEC_MASK:
-        _check_attributes(header)
-    return header
-
-
-def _check_attributes(header: BatchHeader) -> None:
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.is_transactional:

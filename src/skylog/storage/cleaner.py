@@ -5,8 +5,9 @@ written again without the records that a later one has replaced. Offsets, order,
 is kept:
 
 * the newest record of each key, and every record beyond what the map of keys could hold;
-* a tombstone (a null value) until `tombstones_until` says that readers have had time to see it;
-* a batch without records where it is the last of an idempotent producer, whose sequence must not be forgotten.
+* a tombstone (a null value) until readers have had time to see it;
+* a batch without records where it is the last of an idempotent producer, whose sequence must not be forgotten, or the
+  last of its segment: segments follow each other without a hole.
 
 Neighbouring segments are merged up to the segment size. The results lie in the folder `cleaning` of the log until the
 log swaps them in. This runs in a process of its own, so that the broker's event loop does not notice it: one argument,
@@ -128,7 +129,7 @@ def _rewrite(
     job: CleanJob, group: list[Source], latest: dict[bytes, int], folder: Path, pool: FilePool, result: CleanResult
 ) -> None:
     """Write one new segment from a group of old ones."""
-    last_of_producer = _last_batches(job, group)
+    last_of_producer, last_of_all = _last_batches(job, group)
     segment = Segment(folder, group[0].base_offset, pool, create=True)
     for source in group:
         for raw, header, block in _batches(job, source):
@@ -136,7 +137,7 @@ def _rewrite(
             kept = [span for span in spans if _is_kept(span, header, latest, result.clean_to, source.drops_tombstones)]
             result.kept_records += len(kept)
             result.dropped_records += len(spans) - len(kept)
-            if not kept and last_of_producer.get(header.producer_id) != header.base_offset:
+            if not kept and header.base_offset not in (last_of_producer.get(header.producer_id), last_of_all):
                 continue
             batch = raw if len(kept) == len(spans) else rebuild(header, block, kept)
             stored = header if batch is raw else BatchHeader.read(batch)
@@ -159,14 +160,16 @@ def _is_kept(span: Span, header: BatchHeader, latest: dict[bytes, int], clean_to
     return latest.get(_digest(span.key), -1) <= offset
 
 
-def _last_batches(job: CleanJob, group: list[Source]) -> dict[int, int]:
-    """Base offset of the last batch of each idempotent producer in a group."""
+def _last_batches(job: CleanJob, group: list[Source]) -> tuple[dict[int, int], int]:
+    """Base offset of the last batch of each idempotent producer in a group, and of the group's very last."""
     last: dict[int, int] = {}
+    base_offset = -1
     for source in group:
         for _, header in scan(_open(job, source), 0, source.base_offset, source.end_offset):
+            base_offset = header.base_offset
             if header.producer_id >= 0:
-                last[header.producer_id] = header.base_offset
-    return last
+                last[header.producer_id] = base_offset
+    return last, base_offset
 
 
 def _batches(job: CleanJob, source: Source) -> Iterator[tuple[bytes, BatchHeader, bytes]]:

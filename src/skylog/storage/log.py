@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,7 +23,9 @@ from skylog.model import NO_TIMESTAMP, TopicPartition
 from skylog.records import InvalidBatchError, read_records, stamp_append_time, stamp_offset
 from skylog.records.compression import CompressionError
 from skylog.storage.admission import Admission, Batch, opening_limit_bytes
-from skylog.storage.config import LogConfig
+from skylog.storage.cleaner import CleanedSegment, CleanJob
+from skylog.storage.compaction import finish_swaps, move_in, plan, swap_path
+from skylog.storage.config import FOREVER, LogConfig
 from skylog.storage.files import FilePool, FileSlice, LogFile, sync_directory, sync_file
 from skylog.storage.leader_epochs import LeaderEpochs
 from skylog.storage.producer_state import snapshot_offsets, snapshot_path
@@ -92,6 +94,7 @@ class Log:
         *,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        first_dirty_offset: int = 0,
         clean: bool = False,
         now_ms: int,
     ) -> None:
@@ -116,6 +119,7 @@ class Log:
         for segment, end_offset in zip(self._segments, [*self._bases[1:], self.log_end_offset], strict=True):
             segment.take_as_found(end_offset)
         self.log_start_offset = min(max(log_start_offset, self._bases[0]), self.log_end_offset)
+        self.first_dirty_offset = min(first_dirty_offset, self.log_end_offset)
         self.producers = restore_producers(directory, self._segments, self.log_end_offset)
         self._active.activate()
         self._latest_epoch = self.epochs.latest
@@ -131,6 +135,7 @@ class Log:
         for path in self.directory.iterdir():
             if path.suffix in (REMOVED_SUFFIX, ".tmp"):
                 path.unlink()
+        finish_swaps(self.directory)
         return [self.directory]
 
     def _open_segments(self, log_start_offset: int) -> list[Segment]:
@@ -151,6 +156,14 @@ class Log:
         """Use another configuration from now on."""
         self.config = config
         self._admission = Admission(config)
+        # A plain log changes nothing in a batch and lets it be acknowledged as soon as it is written.
+        self.is_plain = config.flush_messages == FOREVER and not config.is_log_append_time
+        # What every append asks for is kept at hand.
+        self._is_append_time = config.is_log_append_time
+        self._flush_messages = config.flush_messages
+        self._index_interval_bytes = config.index_interval_bytes
+        self._segment_bytes = config.segment_bytes
+        self._segment_index_bytes = config.segment_index_bytes
         self._segment_ms = config.segment_ms
         if config.segment_jitter_ms:
             self._segment_ms -= random.randrange(min(config.segment_jitter_ms, config.segment_ms))
@@ -165,61 +178,56 @@ class Log:
         if self.failure is not None:
             raise self.failure
         batch, header = self._admission.admit(batch, now_ms)
-        config = self.config
-        if header.producer_id >= 0:
+        is_idempotent = header.producer_id >= 0
+        if is_idempotent:
             stored = self.producers.find_duplicate(header)
             if stored is not None:
-                time = stored.timestamp if config.is_log_append_time else NO_TIMESTAMP
+                time = stored.timestamp if self._is_append_time else NO_TIMESTAMP
                 return AppendResult(stored.base_offset, stored.last_offset + 1, time, self._flushes(0), True)
         max_timestamp, append_time = header.max_timestamp, NO_TIMESTAMP
-        if config.is_log_append_time:
+        if self._is_append_time:
             max_timestamp = append_time = now_ms
             stamp_append_time(batch, now_ms, 0, len(batch))
             header = header._replace(max_timestamp=now_ms)
         base_offset = self.log_end_offset
         stamp_offset(batch, base_offset, leader_epoch)
+        active = self._active
         try:
-            if self._must_roll(len(batch), now_ms):
+            if (
+                not active.size_bytes
+                or active.size_bytes + len(batch) > self._segment_bytes
+                or now_ms - self._rolled_ms >= self._segment_ms
+                or active.index_bytes >= self._segment_index_bytes
+                or base_offset - active.base_offset > MAX_SEGMENT_OFFSETS
+            ):
                 self.roll(now_ms)
+                active = self._active
             if leader_epoch > self._latest_epoch:
                 self.epochs.begin(leader_epoch, base_offset)
                 self._latest_epoch = leader_epoch
-            self._active.append(batch, base_offset, max_timestamp, config.index_interval_bytes)
+            active.append(batch, base_offset, max_timestamp, self._index_interval_bytes)
         except OSError as error:
             raise _storage_error(self.directory, error) from error
         self.log_end_offset = end_offset = base_offset + header.last_offset_delta + 1
-        if header.producer_id >= 0:
+        if is_idempotent:
             self.producers.record(header, base_offset)
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now_ms
         return AppendResult(base_offset, end_offset, append_time, self._flushes(header.record_count), False)
 
     def _flushes(self, messages: int) -> bool:
-        self._unflushed_messages += messages
-        flush_messages = self.config.flush_messages
-        return self._unflushed_messages >= flush_messages or flush_messages == 1
-
-    def _must_roll(self, batch_bytes: int, now_ms: int) -> bool:
-        active, config = self._active, self.config
-        size_bytes = active.size_bytes
-        if not size_bytes:
-            self._rolled_ms = now_ms  # the time of a segment begins with its first batch
-            return False
-        return (
-            size_bytes + batch_bytes > config.segment_bytes
-            or now_ms - self._rolled_ms >= self._segment_ms
-            or active.index_bytes >= config.segment_index_bytes
-            or self.log_end_offset - active.base_offset > MAX_SEGMENT_OFFSETS
-        )
+        self._unflushed_messages = unflushed = self._unflushed_messages + messages
+        return unflushed >= self._flush_messages or self._flush_messages == 1
 
     def roll(self, now_ms: int) -> None:
-        """Close the active segment and begin one at the log's end, unless it is empty.
+        """Close the active segment and begin one at the log's end; the time of an empty one begins anew instead.
 
         Raises OSError where no file can be made, and then goes on with the old one. What else a full disk prevents,
         the next start makes good.
         """
         closing = self._active
         if not closing.size_bytes:
+            self._rolled_ms = now_ms
             return
         segment = Segment(self.directory, self.log_end_offset, self._pool, create=True)
         try:
@@ -403,6 +411,33 @@ class Log:
             excess -= segment.size_bytes
             count += 1
         return count
+
+    # -- compacting
+
+    def plan_cleaning(self, now_ms: int, max_keys: int) -> CleanJob | None:
+        """What `cleaner` should do for this log now, if anything."""
+        if not self.config.is_compacted or self.failure is not None:
+            return None
+        return plan(
+            self.directory, self._segments, self.first_dirty_offset, self.recovery_point, self.config, now_ms, max_keys
+        )
+
+    def replace(self, cleaned: CleanedSegment) -> list[Path]:
+        """Let a committed segment take the place of those in its range; the files to be unlinked. Raises OSError.
+
+        Where retention has dropped the first of them meanwhile, the cleaned one is not wanted any more.
+        """
+        first, last = (bisect_left(self._bases, offset) for offset in cleaned)
+        old = self._segments[first:last]
+        if not old or old[0].base_offset != cleaned.base_offset:
+            return [swap_path(self.directory, cleaned)]
+        removed = [path for segment in old for path in segment.remove()]
+        move_in(self.directory, cleaned)
+        segment = Segment(self.directory, cleaned.base_offset, self._pool)
+        segment.take_as_found(cleaned.end_offset)
+        self._segments[first:last] = [segment]
+        self._bases[first:last] = [segment.base_offset]
+        return removed
 
     def close(self) -> None:
         """Write out everything that makes the next opening cheap. The caller has flushed the data."""

@@ -3,6 +3,7 @@
     meta.properties                    who this broker is
     recovery-point-offset-checkpoint   how far each log is on disk
     log-start-offset-checkpoint        where each log begins
+    cleaner-offset-checkpoint          how far each log is compacted
     clean-shutdown                     there only between a clean stop and the next start; how large each log was
     lock                               held by the broker that uses the directory
     <topic>-<partition>/               one log each
@@ -30,7 +31,13 @@ from skylog.clock import Clock
 from skylog.config import read_properties
 from skylog.errors import SkylogError
 from skylog.model import TopicPartition
-from skylog.storage.checkpoint import LOG_STARTS, RECOVERY_POINTS, read_checkpoint, write_checkpoint
+from skylog.storage.checkpoint import (
+    CLEANER_OFFSETS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    read_checkpoint,
+    write_checkpoint,
+)
 from skylog.storage.config import LogConfig
 from skylog.storage.files import FilePool, LogFile, OpenFile, replace_file, sync_directory
 from skylog.storage.log import Log
@@ -41,7 +48,15 @@ logger = logging.getLogger(__name__)
 CLEAN_SHUTDOWN: Final = "clean-shutdown"
 DELETED_SUFFIX: Final = ".deleted"
 _LOG_FOLDER_NAME = re.compile(r"[a-zA-Z0-9._-]+(-\d+|\.[0-9a-f]{32}\.deleted)")
-_LOG_FILE_NAME = re.compile(r"(\d{20}\.(log|index|timeindex|snapshot)|leader-epoch-checkpoint)(\.deleted|\.tmp)?")
+_LOG_FILE_NAME = re.compile(
+    r"(\d{20}\.(log|index|timeindex|snapshot)|leader-epoch-checkpoint)(\.deleted|\.tmp)?"
+    r"|\d{20}-\d{20}\.swap|cleaning"
+)
+CHECKPOINTS: Final = {
+    RECOVERY_POINTS: "recovery_point",
+    LOG_STARTS: "log_start_offset",
+    CLEANER_OFFSETS: "first_dirty_offset",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +77,10 @@ class LogDir:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = self._acquire_lock()
         self.logs: dict[TopicPartition, Log] = {}
-        self._recovery_points = read_checkpoint(self.path / RECOVERY_POINTS)
-        self._log_starts = read_checkpoint(self.path / LOG_STARTS)
+        self._found = {file: read_checkpoint(self.path / file) for file in CHECKPOINTS}
         self._checkpointing = threading.Lock()
         self._checkpoints_taken = self._checkpoints_written = 0
-        self._checkpointed = self._recovery_points.keys() | self._log_starts.keys()
+        self._checkpointed = {name for offsets in self._found.values() for name in offsets}
         marker = self.path / CLEAN_SHUTDOWN
         self.clean = marker.exists()
         self._closed_sizes = read_checkpoint(marker)
@@ -113,8 +127,9 @@ class LogDir:
             name,
             config,
             self.pool,
-            recovery_point=self._recovery_points.get(name, 0),
-            log_start_offset=self._log_starts.get(name, 0),
+            recovery_point=self._found[RECOVERY_POINTS].get(name, 0),
+            log_start_offset=self._found[LOG_STARTS].get(name, 0),
+            first_dirty_offset=self._found[CLEANER_OFFSETS].get(name, 0),
             clean=name in self._closed_sizes and self._closed_sizes[name] == log_size(directory),
             now_ms=self._clock.now_ms(),
         )
@@ -122,8 +137,8 @@ class LogDir:
 
     def _forget(self, name: TopicPartition) -> None:
         """Strike a log that is gone from the checkpoints, before another takes its name and a crash mixes them up."""
-        self._recovery_points.pop(name, None)
-        self._log_starts.pop(name, None)
+        for offsets in self._found.values():
+            offsets.pop(name, None)
         self._checkpointed.clear()
         self.checkpoint_writer()()
 
@@ -140,8 +155,8 @@ class LogDir:
     def opened(self) -> None:
         """Every log there was is open now. Those that are still to come are new, and have nothing to check."""
         self.clean = False
-        for found in (self._closed_sizes, self._recovery_points, self._log_starts):
-            found.clear()
+        for offsets in (self._closed_sizes, *self._found.values()):
+            offsets.clear()
 
     def leftovers(self) -> list[Path]:
         """Folders of logs that are not open: those of deleted topics, whose removal was cut short."""
@@ -149,21 +164,23 @@ class LogDir:
         return [path for path in self.path.iterdir() if path.name not in names and _is_left_over(path)]
 
     def checkpoint_writer(self) -> Callable[[], None]:
-        """Take down how far the logs are on disk and where they begin; the call that writes it may block.
+        """Take down how far the logs are on disk, where they begin, how far they are compacted; writing it may block.
 
         Calls may come in another order than they were made, from several threads: an older one writes nothing.
         """
-        recovery_points = self._recovery_points | {name: log.recovery_point for name, log in self.logs.items()}
-        log_starts = self._log_starts | {name: log.log_start_offset for name, log in self.logs.items()}
-        self._checkpointed |= recovery_points.keys()
+        taken = {
+            file: self._found[file] | {name: getattr(log, attribute) for name, log in self.logs.items()}
+            for file, attribute in CHECKPOINTS.items()
+        }
+        self._checkpointed |= taken[RECOVERY_POINTS].keys()
         self._checkpoints_taken += 1
         number = self._checkpoints_taken
 
         def write() -> None:
             with self._checkpointing:
                 if number > self._checkpoints_written:
-                    write_checkpoint(self.path / RECOVERY_POINTS, recovery_points)
-                    write_checkpoint(self.path / LOG_STARTS, log_starts)
+                    for file, offsets in taken.items():
+                        write_checkpoint(self.path / file, offsets)
                     self._checkpoints_written = number
 
         return write

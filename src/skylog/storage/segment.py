@@ -168,7 +168,10 @@ class Segment:
         position, length = self.size_bytes, len(batch)
         self._file.append(batch)
         self.size_bytes = position + length
-        self.note(position, length, base_offset, max_timestamp, index_interval_bytes)
+        if max_timestamp > self.max_timestamp or self._bytes_since_entry > index_interval_bytes:
+            self.note(position, length, base_offset, max_timestamp, index_interval_bytes)
+        else:
+            self._bytes_since_entry += length
 
     def note(self, position: int, length: int, base_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
         """Take a batch that lies at `position` into the indexes, where an entry is due."""

@@ -64,10 +64,14 @@ public final class Driver {
     private final Admin admin;
     private final Map<Integer, Reader> readers = new HashMap<>();
     private int lastReader = 0;
+    private final GroupMembers members;
+    private final Groups groups;
 
     private Driver(String bootstrap) {
         this.bootstrap = bootstrap;
         this.admin = Admin.create(connection());
+        this.members = new GroupMembers(bootstrap);
+        this.groups = new Groups(admin);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -122,6 +126,15 @@ public final class Driver {
             case "delete_records" -> deleteRecords(partitionOf(request), request.get("before").asLong());
             case "log_size" -> logSize(partitionOf(request), request.get("broker").asInt());
             case "cluster" -> cluster();
+            case "member_start" -> members.start(request);
+            case "member_look" -> members.look(request.get("member").asInt());
+            case "member_commit" -> members.commit(request);
+            case "member_stop" -> members.stop(request.get("member").asInt());
+            case "groups" -> groups.list();
+            case "describe_group" -> groups.describe(request.get("group").asText());
+            case "group_offsets" -> groups.offsets(request.get("group").asText(), topic);
+            case "delete_group" -> groups.delete(request.get("group").asText());
+            case "delete_group_offset" -> groups.deleteOffset(request.get("group").asText(), partitionOf(request));
             default -> throw new IllegalArgumentException(request.toString());
         };
     }

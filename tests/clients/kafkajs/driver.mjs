@@ -6,6 +6,7 @@
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 
+import { groupOperations } from './groups.mjs'
 import { base64, bytes, keepReader, readers, serve, take } from '../node/operations.mjs'
 
 const require = createRequire(join(process.env.PEER_MODULES, 'driver.js'))
@@ -97,6 +98,8 @@ const pairsOf = headers =>
   Object.entries(headers).flatMap(([name, values]) => [values].flat().map(value => [name, base64(value)]))
 
 const operations = {
+  ...groupOperations(kafka, require('kafkajs'), withAdmin),
+
   async produce({ topic, partition, records, codec, acks, idempotent }) {
     const producer = kafka.producer({ idempotent, allowAutoTopicCreation: true })
     await producer.connect()
@@ -207,11 +210,12 @@ const operations = {
   },
 }
 
-// The error of the broker lies under wrappers: aggregates by topic, retry errors, a list by partition.
+// The error of the broker lies under wrappers: aggregates by topic, retry errors, a list by partition or group.
 const codeOf = error => {
   if (error == null) return null
   if (typeof error.code === 'number') return error.code
-  const inner = [...(error.errors ?? []), ...(error.partitions ?? []).map(each => each.error), error.cause, error.originalError]
+  const listed = [...(error.partitions ?? []), ...(error.groups ?? [])].map(each => each.error)
+  const inner = [...(error.errors ?? []), ...listed, error.cause, error.originalError]
   return inner.map(codeOf).find(code => code != null)
 }
 

@@ -94,7 +94,7 @@ def java_classpath(project: Path, version: str) -> str:
     """The classpath of the compiled driver with one version of the Java client."""
     if any(shutil.which(tool) is None for tool in ("java", "javac", "mvn")):
         raise NotAvailable("a JDK and mvn are not installed")
-    recipe, source = project / "pom.xml", project / "Driver.java"
+    recipe, sources = project / "pom.xml", sorted(project.glob("*.java"))
 
     def download(folder: Path) -> None:
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", f"-Dkafka.version={version}"]
@@ -102,10 +102,10 @@ def java_classpath(project: Path, version: str) -> str:
 
     def compile_driver(folder: Path) -> None:
         # Not an installation: a driver that does not compile is a failure, not a reason to skip.
-        subprocess.run(["javac", "-cp", f"{libraries}/*", "-d", str(folder), str(source)], check=True)
+        subprocess.run(["javac", "-cp", f"{libraries}/*", "-d", str(folder), *map(str, sources)], check=True)
 
     libraries = installed(f"kafka-clients-{version}", [recipe], download)
-    classes = installed(f"driver-{version}", [recipe, source], compile_driver)
+    classes = installed(f"driver-{version}", [recipe, *sources], compile_driver)
     return f"{classes}:{libraries}/*"
 
 

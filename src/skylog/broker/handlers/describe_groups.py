@@ -21,13 +21,12 @@ def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsRe
 def _describe(context: Context, group_id: str) -> DescribedGroup:
     coordinator = context.broker.coordinator
     try:
-        coordinator.check(group_id)
+        coordinator.check(group_id, may_be_empty=True)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
     group = coordinator.groups.find(group_id)
     if group is None:
-        state = GroupState.EMPTY if coordinator.groups.offsets_of(group_id) else GroupState.DEAD
-        return DescribedGroup(group_id=group_id, group_state=state.value)
+        return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     shown = group.protocol if group.state is GroupState.STABLE else None
     return DescribedGroup(
         group_id=group_id,

@@ -35,8 +35,6 @@ async def _find(context: Context, key: str, key_type: int) -> Coordinator:
     try:
         if key_type != GROUP:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served")
-        if not key:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
         await broker.coordinator.ensure_topic()
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)

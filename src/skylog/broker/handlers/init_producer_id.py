@@ -7,7 +7,7 @@ old id, and @platformatic/kafka sends 0 where -1 is meant. Transactional ids are
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.errors import ErrorCode
+from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -15,7 +15,11 @@ from skylog.protocol.init_producer_id import InitProducerIdRequest, InitProducer
 async def handle(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return InitProducerIdResponse(producer_id=await context.broker.metadata.next_producer_id(), producer_epoch=0)
+    try:
+        producer_id = await context.broker.metadata.next_producer_id()
+    except KafkaError as error:
+        return InitProducerIdResponse(error_code=error.code)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 API = Api(ApiKey.INIT_PRODUCER_ID, 0, 5, handle)

@@ -31,6 +31,7 @@ async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupRespon
         return _response(context, JoinAnswer(None, error.code, member_id=request.member_id))
     token: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
     coordinator.run(group, group.join(_wish(context, request), token, coordinator.now_ms()))
+    coordinator.groups.drop_unused(group)
     return _response(context, await token)
 
 

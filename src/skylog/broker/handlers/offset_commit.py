@@ -42,14 +42,13 @@ async def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommit
 
 def _check(context: Context, request: OffsetCommitRequest) -> None:
     coordinator = context.broker.coordinator
-    coordinator.check(request.group_id)
+    coordinator.check(request.group_id, may_be_empty=True)
     generation = request.generation_id_or_member_epoch
     group = coordinator.groups.find(request.group_id)
-    if group is None:
-        if generation >= 0:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        group = coordinator.groups.get_or_create(request.group_id)
-    group.check_commit(request.member_id, request.group_instance_id, generation, coordinator.now_ms())
+    if group is not None:
+        group.check_commit(request.member_id, request.group_instance_id, generation, coordinator.now_ms())
+    elif generation >= 0:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
 
 def _take(
@@ -63,7 +62,7 @@ def _take(
     """Take one partition's offset, or note why not."""
     name = TopicPartition(topic, row.partition_index)
     metadata = row.committed_metadata or ""
-    if len(metadata.encode()) > context.broker.config.groups.offset_metadata_max_bytes:
+    if len(metadata) > context.broker.config.groups.offset_metadata_max_bytes:
         errors[name] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         return
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from skylog.broker.api import Api, Context
 from skylog.errors import ErrorCode, KafkaError
-from skylog.groups.subscription import subscribed_topics
 from skylog.model import TopicPartition
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.offset_delete import (
@@ -21,9 +20,9 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDelete
     try:
         coordinator.check(request.group_id)
         group = groups.find(request.group_id)
-        if group is None and not groups.offsets_of(request.group_id):
+        if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        busy = subscribed_topics(group) if group is not None and group.members else set()
+        busy = group.subscribed_topics()
         if busy is None:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         known = groups.offsets_of(request.group_id)
@@ -33,10 +32,7 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDelete
             for row in topic.partitions
             if (name := TopicPartition(topic.name, row.partition_index)) in known and topic.name not in busy
         ]
-        if names:
-            records = [groups.offset_record(request.group_id, name, None) for name in names]
-            await coordinator.store(request.group_id, records)
-            groups.remove_offsets(request.group_id, names)
+        await coordinator.forget_offsets(request.group_id, names)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
     return OffsetDeleteResponse(
@@ -46,7 +42,7 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDelete
                 partitions=[
                     OffsetDeleteResponsePartition(
                         partition_index=row.partition_index,
-                        error_code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in busy else ErrorCode.NONE,
+                        error_code=_outcome(context, topic.name, row.partition_index, busy),
                     )
                     for row in topic.partitions
                 ],
@@ -54,6 +50,14 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDelete
             for topic in request.topics
         ]
     )
+
+
+def _outcome(context: Context, topic: str, index: int, busy: set[str]) -> ErrorCode:
+    try:
+        context.broker.partitions.get(topic, index)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in busy else ErrorCode.NONE
 
 
 API = Api(ApiKey.OFFSET_DELETE, 0, 0, handle)

@@ -47,7 +47,7 @@ def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
                         committed_offset=each.offset,
                         committed_leader_epoch=each.leader_epoch,
                         metadata=each.metadata,
-                        error_code=error if context.version < 2 else ErrorCode.NONE,
+                        error_code=error,
                     )
                     for index, each in rows
                 ],
@@ -86,10 +86,11 @@ def _answer_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFet
 def _look_up(context: Context, group_id: str, wanted: Wanted) -> tuple[ErrorCode, Found]:
     coordinator = context.broker.coordinator
     try:
-        coordinator.check(group_id)
+        coordinator.check(group_id, may_be_empty=True)
     except KafkaError as error:
-        # An offset is never told along with an error: a client that overlooks the error would start somewhere.
-        return error.code, [(name, [(index, _NOTHING) for index in indexes]) for name, indexes in wanted or []]
+        # Only version 1 has nowhere but the partitions to put an error; no offset ever goes along with it.
+        rows = wanted or [] if context.version < 2 else []
+        return error.code, [(name, [(index, _NOTHING) for index in indexes]) for name, indexes in rows]
     offsets = coordinator.groups.offsets_of(group_id)
     if wanted is None:
         return ErrorCode.NONE, _by_topic(offsets.items())

@@ -11,12 +11,11 @@ from them that the broker knows compression.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from skylog.broker.api import Api, Context
 from skylog.broker.producer_lanes import ProducerLanes
 from skylog.errors import ErrorCode, KafkaError
-from skylog.net import Connection, PendingReply, Reply
+from skylog.net import PendingReply, Reply
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.frames import response_frame
 from skylog.protocol.produce import (
@@ -27,10 +26,6 @@ from skylog.protocol.produce import (
 )
 from skylog.protocol.produce_hot import ProduceCall, Stored, produce_reply, read_produce
 from skylog.storage import Log, RejectedRecordsError
-from skylog.storage.config import FOREVER
-
-if TYPE_CHECKING:
-    from skylog.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -68,28 +63,11 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
     elif acks != 0 and len(call.topics) == 1 and len(call.topics[0][1]) == 1:
         lanes = context.connection.state
         if lanes is None:
-            lanes = context.connection.state = ProducerLanes()
+            lanes = context.connection.state = ProducerLanes(broker.clock)
         lanes.learn(frame, context.version, call, partition)
     if unflushed:
         return _after_flush(context, call, stored, failures, unflushed)
     return _reply(context, call, stored, failures)
-
-
-def handle_known(broker: Broker, connection: Connection, frame: memoryview) -> Reply | None:
-    """The quick way for a request like one before it on this connection; None where the usual way is needed."""
-    lanes: ProducerLanes = connection.state
-    found = lanes.find(frame)
-    if found is None:
-        return None
-    lane, correlation_id, batch = found
-    log = lane.partition.log
-    if log.config.flush_messages != FOREVER:
-        return None
-    try:
-        appended = lane.partition.append(batch, broker.clock.now_ms(), lane.acks)
-    except KafkaError:
-        return None  # it is refused again on the usual way, which knows how to say so
-    return lane.answer(correlation_id, appended.base_offset, appended.log_append_time)
 
 
 def _refuse(records: memoryview | None, acks: int) -> None:

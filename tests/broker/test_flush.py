@@ -1,0 +1,151 @@
+"""flush.messages: an acknowledgement after the fsync, and one fsync for all who wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from skylog.errors import ErrorCode
+from skylog.protocol.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from skylog.storage.files import LogFile
+
+from .conftest import create_topic
+from .process import BrokerThread, until
+from .raw import RawClient, batch_of, produce_request
+
+
+class Disk:
+    """Log files whose fsync waits at a gate, is counted, and can fail."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.began = self.finished = 0
+        self.fails = False
+
+    def open_file(self, path: Path, create: bool = False) -> LogFile:
+        disk = self
+
+        class WatchedFile(LogFile):
+            __slots__ = ()
+
+            def sync(self) -> None:
+                disk.began += 1
+                assert disk.gate.wait(30)
+                if disk.fails:
+                    raise OSError(5, "Input/output error")
+                super().sync()
+                disk.finished += 1
+
+        return WatchedFile(path, create)
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+def test_with_flush_messages_1_the_answer_comes_after_the_fsync(tmp_path: Path, disk: Disk) -> None:
+    with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread, RawClient(thread.port) as client:
+        create_topic(client, "t", 1, {"flush_messages": "1"})
+        for n in range(3):
+            disk.gate.clear()
+            client.send(produce_request("t", batch_of(b"%d" % n)), 9)
+            until(lambda: disk.began == n + 1, "the fsync to begin")  # noqa: B023  # called before the next turn
+            assert not client.has_answer(0.05)
+            disk.gate.set()
+            assert client.receive().responses[0].partition_responses[0].base_offset == n
+            assert disk.finished == n + 1
+
+
+def test_who_comes_during_an_fsync_shares_the_next(tmp_path: Path, disk: Disk) -> None:
+    with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread:
+        clients = [RawClient(thread.port) for _ in range(30)]
+        create_topic(clients[0], "t", 1, {"flush_messages": "1"})
+        disk.gate.clear()
+        for n, client in enumerate(clients):
+            client.send(produce_request("t", batch_of(b"%d" % n)), 9)
+
+        def stored() -> int:
+            found: int = thread.look(lambda broker: broker.partitions.get("t", 0).log.log_end_offset)
+            return found
+
+        until(lambda: stored() == 30, "all batches to be in the log")
+        assert not any(client.has_answer(0) for client in clients)
+        disk.gate.set()
+        offsets = {client.receive().responses[0].partition_responses[0].base_offset for client in clients}
+        assert offsets == set(range(30))
+        assert disk.finished == 2, "one that was under way, one for all who came meanwhile"
+        for client in clients:
+            client.close()
+
+
+def test_nobody_else_waits_for_a_slow_disk(tmp_path: Path, disk: Disk) -> None:
+    with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread, RawClient(thread.port) as client:
+        create_topic(client, "durable", 1, {"flush_messages": "1"})
+        create_topic(client, "plain")
+        disk.gate.clear()
+        with RawClient(thread.port) as patient:
+            patient.send(produce_request("durable", batch_of(b"x")), 9)
+            until(lambda: disk.began == 1, "the fsync to begin")
+            began = time.monotonic()
+            for n in range(50):
+                assert client.produce("plain", batch_of(b"x")).base_offset == n
+            assert len(client.fetch("durable", 0).records) > 0
+            assert time.monotonic() - began < 5
+            disk.gate.set()
+            patient.receive()
+
+
+def test_every_so_many_messages_there_is_one_fsync(tmp_path: Path, disk: Disk) -> None:
+    with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread, RawClient(thread.port) as client:
+        create_topic(client, "t", 1, {"flush_messages": "10"})
+        for _ in range(30):
+            assert client.produce("t", batch_of(b"x")).error_code == 0
+        assert disk.finished == 3
+        client.produce("t", batch_of(*[b"x"] * 10))
+        assert disk.finished == 4
+
+
+def test_flush_messages_that_is_set_later_holds_for_a_producer_that_is_connected(tmp_path: Path, disk: Disk) -> None:
+    with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread, RawClient(thread.port) as client:
+        create_topic(client, "t")
+        for _ in range(3):
+            client.produce("t", batch_of(b"x"))
+        config = AlterableConfig(name="flush.messages", config_operation=0, value="1")
+        resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[config])
+        assert client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
+        assert client.produce("t", batch_of(b"x")).error_code == 0
+        assert disk.finished == 1
+
+
+def test_a_duplicate_is_only_acknowledged_when_its_first_copy_is_on_disk(tmp_path: Path, disk: Disk) -> None:
+    batch = batch_of(b"x", producer_id=1, producer_epoch=0, base_sequence=0)
+    with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread, RawClient(thread.port) as client:
+        create_topic(client, "t", 1, {"flush_messages": "1"})
+        disk.gate.clear()
+        with RawClient(thread.port) as impatient:
+            impatient.send(produce_request("t", batch), 9)
+            until(lambda: disk.began == 1, "the fsync to begin")
+        client.send(produce_request("t", batch), 9)
+        assert not client.has_answer(0.1)
+        disk.gate.set()
+        assert client.receive().responses[0].partition_responses[0].base_offset == 0
+
+
+def test_a_failed_fsync_is_an_error_and_the_log_takes_no_more(tmp_path: Path, disk: Disk) -> None:
+    with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread, RawClient(thread.port) as client:
+        create_topic(client, "t", 2, {"flush_messages": "1"})
+        assert client.produce("t", batch_of(b"x")).error_code == 0
+        disk.fails = True
+        assert client.produce("t", batch_of(b"y")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.fails = False
+        assert client.produce("t", batch_of(b"z")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert client.produce("t", batch_of(b"z"), partition=1).error_code == 0
