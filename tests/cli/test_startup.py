@@ -21,6 +21,10 @@ COMMANDS = [
     ["tail"],
     ["log", "dump"],
     ["log", "verify"],
+    ["groups", "list"],
+    ["groups", "describe"],
+    ["groups", "reset"],
+    ["groups", "delete"],
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from skylog.errors import ErrorCode, KafkaError
@@ -53,6 +53,17 @@ class Partition:
             for listener in tuple(self._waiting):
                 listener(grown_bytes)
         return result
+
+    def append_all(self, batches: Sequence[memoryview], now_ms: int, acks: int) -> list[int] | None:
+        """Append several batches at once; their base offsets. None, with nothing stored, where `append` is needed."""
+        if acks == -1 and self.replica_count < self.log.config.min_insync_replicas:
+            return None
+        offsets = self.log.append_all(batches, self.leader_epoch, now_ms)
+        if offsets is not None and self._waiting:
+            grown_bytes = sum(map(len, batches))
+            for listener in tuple(self._waiting):
+                listener(grown_bytes)
+        return offsets
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
         return self.log.read(offset, max_bytes, at_least_one)

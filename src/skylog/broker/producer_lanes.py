@@ -3,27 +3,33 @@
 From one request to the next a producer changes the correlation id and the batch; client id, acks, topic and partition
 stay. So the bytes between them, once understood, need not be read again: they are the key under which the partition,
 the place of the batch and the form of the answer are remembered. A request whose bytes are not known takes the usual
-way, and is known from then on. Requests for several partitions, with acks=0 or with tagged fields never take this way.
+way, and is known from then on. Several known ones that have come together are stored together. Requests for several
+partitions, with acks=0 or with tagged fields never take this way.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from typing import Final
 
 from skylog.broker.partition import Partition
 from skylog.clock import Clock
 from skylog.errors import KafkaError, MalformedRequestError
-from skylog.net import Reply
+from skylog.model import NO_TIMESTAMP
+from skylog.net import Connection, Reply
 from skylog.protocol.primitives import read_uvarint
 from skylog.protocol.produce_hot import ProduceCall
 
-_API_CORRELATION: Final = struct.Struct(">ii")
+logger = logging.getLogger(__name__)
+
+_LENGTH_API_CORRELATION: Final = struct.Struct(">iii")
 _LENGTH: Final = struct.Struct(">i")
 _OLDEST_VERSION: Final = 5
 _FLEXIBLE_FROM: Final = 9
 _TAIL_BYTES: Final = 3  # of a flexible request: no tags of the partition, of the topic, of the request
 _MAX_LANES: Final = 4096
+_MAX_RUN: Final = 32
 _MAX_KEY_BYTES: Final = 512  # a client may call itself by 32 KB: what is remembered of it must stay small
 _MAX_NAME_BYTES: Final = 100  # its length must be one byte in the compact form
 _CORRELATION_END: Final = 8
@@ -52,11 +58,15 @@ class Lane:
             self._tail = (0, -1, 0) if version >= 8 else (0,)
         self._answer_bytes = self._answer.size - 4
 
-    def answer(self, correlation_id: int, base_offset: int, append_time: int) -> Reply:
+    def answer(self, correlation_id: int, base_offset: int) -> bytes:
         """The answer to a batch that is stored."""
         start = self.partition.log.log_start_offset
-        values = (*self._head, base_offset, append_time, start, *self._tail)
-        return [self._answer.pack(self._answer_bytes, correlation_id, *values)]
+        values = (*self._head, base_offset, NO_TIMESTAMP, start, *self._tail)
+        return self._answer.pack(self._answer_bytes, correlation_id, *values)
+
+
+Known = tuple[Lane, int, memoryview, int]
+"""A request of a known form: its lane, its correlation id and batch, and the position after it."""
 
 
 class ProducerLanes:
@@ -65,9 +75,10 @@ class ProducerLanes:
     All keys have one length: a producer that writes to topics with names of several lengths keeps the latest.
     """
 
-    __slots__ = ("_api_version", "_batch_length_at", "_clock", "_lanes")
+    __slots__ = ("_api_version", "_batch_length_at", "_clock", "_connection", "_lanes")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._connection = connection
         self._clock = clock
         self._api_version = -1
         self._batch_length_at = 0
@@ -96,34 +107,80 @@ class ProducerLanes:
             self._lanes.clear()
         self._lanes[bytes(frame[_CORRELATION_END:at])] = Lane(call, partition, version)
 
-    def serve(self, frame: memoryview) -> Reply | None:
-        """Store the batch of a request that is known and answer it; None where the usual way is needed."""
-        at, size = self._batch_length_at, len(frame)
-        if size <= at + _LENGTH.size:
+    def serve(self, view: memoryview, position: int, end: int, parts: Reply) -> int:
+        """Store the batches of the known requests from `position` on; the position of the first that is not.
+
+        The answers are added to `parts`. Requests for one partition that stand one after the other, as a producer with
+        several in flight sends them, are stored with one write.
+        """
+        now_ms = self._clock.now_ms()
+        try:
+            while True:
+                run = self._find_run(view, position, end)
+                if not run:
+                    return position
+                stored = self._store(run, now_ms, parts)
+                position = run[stored - 1][3] if stored else position
+                if stored < len(run):
+                    return position
+        except Exception:
+            logger.exception("a produce request of %s failed", self._connection.peer)
+            self._connection.close()
+            return end
+
+    def _find_run(self, view: memoryview, position: int, end: int) -> list[Known]:
+        """The known requests from `position` on that are for one partition."""
+        run: list[Known] = []
+        while len(run) < _MAX_RUN:
+            known = self._find(view, position, end)
+            if known is None or (run and known[0] is not run[0][0]):
+                break
+            run.append(known)
+            position = known[3]
+        return run
+
+    def _find(self, view: memoryview, position: int, end: int) -> Known | None:
+        """The request at `position`, if it is there in full and known."""
+        start = position + _LENGTH.size
+        at = start + self._batch_length_at
+        if end < at + _LENGTH.size:
             return None
-        api_version, correlation_id = _API_CORRELATION.unpack_from(frame)
-        if api_version != self._api_version:
+        length, api_version, correlation_id = _LENGTH_API_CORRELATION.unpack_from(view, position)
+        stop = start + length
+        if api_version != self._api_version or stop > end or stop < at + _LENGTH.size:
             return None
-        lane = self._lanes.get(bytes(frame[_CORRELATION_END:at]))
-        if lane is None:
+        lane = self._lanes.get(bytes(view[start + _CORRELATION_END : at]))
+        if lane is None or lane.partition.is_gone:
             return None
         if api_version >= _FLEXIBLE_FROM:  # the API key of Produce is 0, so this is the version
-            length, start = _compact_length(frame, at)
-            end = size - _TAIL_BYTES
-            if start + length - 1 != end or frame[end] or frame[end + 1] or frame[end + 2]:
+            batch_bytes, batch_at = _compact_length(view, at)
+            batch_end = stop - _TAIL_BYTES
+            if batch_at + batch_bytes - 1 != batch_end or view[batch_end] or view[batch_end + 1] or view[batch_end + 2]:
                 return None
         else:
-            start, end = at + _LENGTH.size, size
-            if _LENGTH.unpack_from(frame, at)[0] != end - start:
+            batch_at, batch_end = at + _LENGTH.size, stop
+            if _LENGTH.unpack_from(view, at)[0] != batch_end - batch_at:
                 return None
+        return lane, correlation_id, view[batch_at:batch_end], stop
+
+    def _store(self, run: list[Known], now_ms: int, parts: Reply) -> int:
+        """Store a run and answer it; how many of it. Those that are not stored need the usual way, which says why."""
+        lane = run[0][0]
         partition = lane.partition
-        if partition.is_gone or not partition.log.is_plain:
-            return None
-        try:
-            appended = partition.append(frame[start:end], self._clock.now_ms(), lane.acks)
-        except KafkaError:
-            return None  # it is refused again on the usual way, which knows how to say so
-        return lane.answer(correlation_id, appended.base_offset, appended.log_append_time)
+        if not partition.log.is_plain:
+            return 0
+        if len(run) > 1:
+            offsets = partition.append_all([batch for _, _, batch, _ in run], now_ms, lane.acks)
+            if offsets is not None:
+                parts += [lane.answer(known[1], offset) for known, offset in zip(run, offsets, strict=True)]
+                return len(run)
+        for stored, (_, correlation_id, batch, _) in enumerate(run):
+            try:
+                appended = partition.append(batch, now_ms, lane.acks)
+            except KafkaError:
+                return stored
+            parts.append(lane.answer(correlation_id, appended.base_offset))
+        return len(run)
 
 
 def _compact_length(frame: memoryview, at: int) -> tuple[int, int]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from skylog.broker.api import Api, Context
 from skylog.broker.handlers.api_versions import unsupported_version
-from skylog.broker.producer_lanes import ProducerLanes
 from skylog.errors import MalformedRequestError
 from skylog.net import Connection, PendingReply, Reply
 from skylog.protocol.apis import API_SPECS, ApiKey
@@ -43,11 +42,6 @@ class Router:
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
         try:
-            lanes: ProducerLanes | None = connection.state
-            if lanes is not None:
-                known = lanes.serve(frame)
-                if known is not None:
-                    return known
             return self._route(connection, frame)
         except MalformedRequestError:
             raise

@@ -106,9 +106,8 @@ class Group:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _check_protocols(self, request: JoinRequest) -> None:
-        """All members must share a protocol, or there would be nothing to choose."""
-        fits = bool(request.protocol_type) and can_join(request.protocols, self.members.values())
-        if not fits or (self.members and request.protocol_type != self.protocol_type):
+        wanted_type = self.protocol_type if self.members else request.protocol_type or None
+        if request.protocol_type != wanted_type or not can_join(request.protocols, self.members.values()):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
     def _join_new(self, request: JoinRequest, token: Token, now_ms: int) -> list[Effect]:

@@ -67,6 +67,11 @@ class PendingReply:
 Handler = Callable[["Connection", memoryview], Reply | PendingReply | None]
 
 
+Shortcut = Callable[[memoryview, int, int, Reply], int]
+"""Handles frames of a kind it knows, several at once: the buffer, position and end of what has come, and where replies
+go; the position of the first frame that is left for the handler."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shared:
     """What all connections of a listener use together."""
@@ -101,6 +106,7 @@ class Connection:
         "closed",
         "last_activity",
         "peer",
+        "shortcut",
         "state",
     )
 
@@ -108,6 +114,7 @@ class Connection:
         self.peer = peer
         self.closed = False
         self.state: Any = None  # what the handler wants to remember of this client
+        self.shortcut: Shortcut | None = None  # set by the handler, where it knows a quicker way
         self._socket = sock
         self._fd = sock.fileno()
         self._shared = shared
@@ -175,6 +182,10 @@ class Connection:
     def _handle_frames(self, view: memoryview, end: int) -> None:
         """Handle the whole frames among the first `end` bytes of `view` and keep the beginning of another."""
         position = handled = 0
+        if self.shortcut is not None and not self._waiting:
+            position = self.shortcut(view, 0, end, self._outbox.parts)
+            if self.closed:
+                return
         parts, waiting, handler = self._outbox.parts, self._waiting, self._handler
         max_frame_bytes = self._shared.max_frame_bytes
         while end - position >= 4:

@@ -81,6 +81,24 @@ class Admission:
             return batch, header
         return self._inspect(batch, header, now_ms)
 
+    def admits_as_is(self, batch: Batch) -> BatchHeader | None:
+        """The header of a batch that is fine as it is and of no idempotent producer; None for one to look at closer."""
+        size_bytes = len(batch)
+        if not self._plain or size_bytes > self._max_message_bytes:
+            return None
+        try:
+            header = check_batch(batch)
+        except InvalidBatchError:
+            return None
+        if (
+            header.batch_length + LOG_OVERHEAD_BYTES != size_bytes
+            or header.record_count != header.last_offset_delta + 1
+            or header.attributes & ~CODEC_MASK
+            or header.producer_id >= 0
+        ):
+            return None
+        return header
+
     def _inspect(self, batch: Batch, header: BatchHeader, now_ms: int) -> tuple[Batch, BatchHeader]:
         config = self._config
         if not config.is_log_append_time:

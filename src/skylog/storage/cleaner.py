@@ -98,6 +98,8 @@ def _latest_offsets(job: CleanJob) -> tuple[dict[bytes, int], int]:
         if source.end_offset <= job.first_dirty_offset:
             continue
         for _, header, block in _batches(job, source):
+            if header.end_offset <= job.first_dirty_offset:
+                continue
             for span in find_spans(block, header.record_count):
                 if span.key is not None:
                     latest[_digest(span.key)] = header.base_offset + span.offset_delta

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,8 +53,18 @@ class LogFile:
             raise
         self.size_bytes += written
 
+    def append_all(self, parts: Sequence[Buffer], length: int) -> None:
+        """Like `append`, for several parts of `length` bytes together in one call."""
+        if self.write_all_at(parts, self.size_bytes) == length:
+            self.size_bytes += length
+        else:  # a disk that is filling up, or a limit of the system: byte for byte then, with its own error
+            self.append(b"".join(parts))
+
     def write_at(self, data: Buffer, position: int) -> int:
         return os.pwrite(self._fd, data, position)
+
+    def write_all_at(self, parts: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(self._fd, parts, position)
 
     def read(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`, fewer only at the end of the file."""

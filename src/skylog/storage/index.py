@@ -95,16 +95,17 @@ class IntegerFile:
             self._intact = size_bytes is not None and self._checksum(size_bytes, b"") == self._seal
         return self._intact
 
-    def append(self, *items: int) -> None:
-        """Add integers. Where the disk does not take them they stay in memory, to be written with later ones."""
-        self.tail.extend(items)
-        if len(self.tail) % SPILL_COUNT == 0:
+    def append(self, item: int) -> None:
+        """Add an integer. Where the disk does not take it, it stays in memory, to be written with later ones."""
+        tail = self.tail
+        tail.append(item)
+        if len(tail) % SPILL_COUNT == 0:
             try:
-                self._write(self.tail)
+                self._write(tail)
             except OSError:
                 return
-            self.stored_count += len(self.tail)
-            del self.tail[:]
+            self.stored_count += len(tail)
+            del tail[:]
 
     def seal(self, size_bytes: int) -> None:
         """Write out everything with the seal of a log file of `size_bytes`. Raises OSError, and then stays readable."""
@@ -215,7 +216,8 @@ class TimeIndex:
     def append(self, timestamp: int, offset: int) -> None:
         """Add an entry unless the index already has this timestamp or a later one."""
         if timestamp > self.last[0]:
-            self.items.append(timestamp, offset)
+            self.items.append(timestamp)
+            self.items.append(offset)
 
     def lookup(self, timestamp: int) -> int | None:
         """An offset before which every record is earlier than `timestamp`; None: search from the segment's start."""

@@ -14,6 +14,7 @@ import contextlib
 import logging
 import random
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -193,13 +194,7 @@ class Log:
         stamp_offset(batch, base_offset, leader_epoch)
         active = self._active
         try:
-            if (
-                not active.size_bytes
-                or active.size_bytes + len(batch) > self._segment_bytes
-                or now_ms - self._rolled_ms >= self._segment_ms
-                or active.index_bytes >= self._segment_index_bytes
-                or base_offset - active.base_offset > MAX_SEGMENT_OFFSETS
-            ):
+            if self._is_roll_due(active, len(batch), now_ms):
                 self.roll(now_ms)
                 active = self._active
             if leader_epoch > self._latest_epoch:
@@ -214,6 +209,50 @@ class Log:
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now_ms
         return AppendResult(base_offset, end_offset, append_time, self._flushes(header.record_count), False)
+
+    def append_all(self, batches: Sequence[Batch], leader_epoch: int, now_ms: int) -> list[int] | None:
+        """Store several clients' batches with one write; their base offsets.
+
+        None, with nothing stored, where anything is out of the ordinary: a batch that needs a closer look, a segment
+        to be rolled, a write that fails. `append` then does each by itself, and says what is wrong with which.
+        """
+        active = self._active
+        if not self.is_plain or self.failure is not None or leader_epoch != self._latest_epoch or not active.size_bytes:
+            return None
+        base_offset = self.log_end_offset
+        offsets, rows = [], []
+        length = messages = 0
+        for batch in batches:
+            header = self._admission.admits_as_is(batch)
+            if header is None:
+                return None
+            stamp_offset(batch, base_offset, leader_epoch)
+            offsets.append(base_offset)
+            rows.append((len(batch), base_offset, header.max_timestamp))
+            length += len(batch)
+            messages += header.record_count
+            base_offset += header.record_count
+        if self._is_roll_due(active, length, now_ms):
+            return None
+        try:
+            active.append_all(batches, length, rows, self._index_interval_bytes)
+        except OSError:
+            return None
+        self.log_end_offset = base_offset
+        self._unflushed_messages += messages
+        if self.unflushed_since_ms is None:
+            self.unflushed_since_ms = now_ms
+        return offsets
+
+    def _is_roll_due(self, active: Segment, length: int, now_ms: int) -> bool:
+        """Whether `length` more bytes want another segment; an empty one is rolled too, which starts its time."""
+        return (
+            not active.size_bytes
+            or active.size_bytes + length > self._segment_bytes
+            or now_ms - self._rolled_ms >= self._segment_ms
+            or active.index_bytes >= self._segment_index_bytes
+            or self.log_end_offset - active.base_offset > MAX_SEGMENT_OFFSETS
+        )
 
     def _flushes(self, messages: int) -> bool:
         self._unflushed_messages = unflushed = self._unflushed_messages + messages

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -57,6 +57,7 @@ class Segment:
         "_damaged",
         "_ends",
         "_file",
+        "_indexed_timestamp",
         "_pool",
         "base_offset",
         "end_offset",
@@ -84,6 +85,7 @@ class Segment:
         self.offset_index = OffsetIndex(path.with_suffix(".index"), base_offset, pool.open_file)
         self.time_index = TimeIndex(path.with_suffix(".timeindex"), pool.open_file)
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
+        self._indexed_timestamp = self.max_timestamp
         self.indexes_checked = create
         self._note_index_size()
         self._bytes_since_entry = 0
@@ -173,6 +175,24 @@ class Segment:
         else:
             self._bytes_since_entry += length
 
+    def append_all(
+        self, batches: Sequence[Buffer], length: int, rows: Sequence[tuple[int, int, int]], index_interval_bytes: int
+    ) -> None:
+        """Add several checked batches, `length` bytes together, with one write.
+
+        `rows` has length, base offset and largest timestamp of each. Raises OSError, and then has changed nothing.
+        """
+        assert self._file is not None, "append to a closed segment"
+        position = self.size_bytes
+        self._file.append_all(batches, length)
+        self.size_bytes = position + length
+        for batch_bytes, base_offset, max_timestamp in rows:
+            if max_timestamp > self.max_timestamp or self._bytes_since_entry > index_interval_bytes:
+                self.note(position, batch_bytes, base_offset, max_timestamp, index_interval_bytes)
+            else:
+                self._bytes_since_entry += batch_bytes
+            position += batch_bytes
+
     def note(self, position: int, length: int, base_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
         """Take a batch that lies at `position` into the indexes, where an entry is due."""
         if max_timestamp > self.max_timestamp:
@@ -180,7 +200,9 @@ class Segment:
             self.max_timestamp_offset = base_offset
         if self._bytes_since_entry > index_interval_bytes:
             self.offset_index.append(base_offset, position)
-            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            if self.max_timestamp > self._indexed_timestamp:
+                self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+                self._indexed_timestamp = self.max_timestamp
             self._note_index_size()
             self._bytes_since_entry = 0
         self._bytes_since_entry += length
@@ -225,6 +247,7 @@ class Segment:
         self._note_index_size()
         self._bytes_since_entry = _ENTRY_DUE if size_bytes else 0
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
+        self._indexed_timestamp = self.max_timestamp
         if not size_bytes:
             return
         # Whatever came after the last entry of the time index may be later than it.

@@ -211,7 +211,9 @@ class KafkaPythonMember(_Threaded):
 
     def _poll(self) -> None:
         try:
-            found = self._consumer.poll(timeout_ms=50)
+            # A poll whose time is up between the answers to its join and its sync loses the assignment for good, so
+            # that short ones fail now and then.
+            found = self._consumer.poll(timeout_ms=1000)
         except kafka.errors.NoOffsetForPartitionError:
             with self._lock:
                 self._seen.error = -1

@@ -63,7 +63,8 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
     elif acks != 0 and len(call.topics) == 1 and len(call.topics[0][1]) == 1:
         lanes = context.connection.state
         if lanes is None:
-            lanes = context.connection.state = ProducerLanes(broker.clock)
+            lanes = context.connection.state = ProducerLanes(context.connection, broker.clock)
+            context.connection.shortcut = lanes.serve
         lanes.learn(frame, context.version, call, partition)
     if unflushed:
         return _after_flush(context, call, stored, failures, unflushed)
