@@ -6,7 +6,8 @@ Files only: no sockets, no event loop, no wire messages. What survives a crash i
 from skylog.storage.admission import RejectedRecordsError
 from skylog.storage.config import LogConfig
 from skylog.storage.files import FileSlice
-from skylog.storage.log import AppendResult, FlushTask, Log
+from skylog.storage.flush_task import FlushTask
+from skylog.storage.log import AppendResult, Log
 from skylog.storage.log_dir import Identity, LogDir
 
 __all__ = ["AppendResult", "FileSlice", "FlushTask", "Identity", "Log", "LogConfig", "LogDir", "RejectedRecordsError"]

@@ -10,27 +10,27 @@ Everything here runs in one thread, but for `FlushTask.run`, which waits for the
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_TIMESTAMP, TopicPartition
-from skylog.records import InvalidBatchError, read_records, stamp_append_time, stamp_offset
+from skylog.records import HEADER_BYTES, BatchHeader, InvalidBatchError, read_records, stamp_append_time, stamp_offset
 from skylog.records.compression import CompressionError
 from skylog.storage.admission import Admission, Batch, opening_limit_bytes
 from skylog.storage.cleaner import CleanedSegment, CleanJob
 from skylog.storage.compaction import finish_swaps, move_in, plan, swap_path
 from skylog.storage.config import FOREVER, LogConfig
-from skylog.storage.files import FilePool, FileSlice, LogFile, sync_directory, sync_file
+from skylog.storage.files import FilePool, FileSlice
+from skylog.storage.flush_task import FlushTask
 from skylog.storage.leader_epochs import LeaderEpochs
 from skylog.storage.producer_state import snapshot_offsets, snapshot_path
 from skylog.storage.recovery import recover, repair_indexes, restore_producers
+from skylog.storage.retention import count_expired
 from skylog.storage.segment import REMOVED_SUFFIX, Segment, segment_bases
 
 logger = logging.getLogger(__name__)
@@ -52,35 +52,6 @@ class TimestampOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class FlushTask:
-    """What must reach the disk for a log to be safe up to `end_offset`. `run` blocks; call it in another thread.
-
-    Meanwhile the log goes on: it appends and rolls, and retention may remove any of the files by name.
-    """
-
-    end_offset: int
-    files: list[LogFile]
-    closed: list[Segment]
-    side_files: list[Path]
-    directories: list[Path]
-    error: OSError | None = None
-
-    def run(self) -> None:
-        """Raises OSError."""
-        if self.error is not None:
-            raise self.error
-        for file in self.files:
-            file.sync()
-        for segment in self.closed:
-            segment.sync_indexes()
-        for path in self.side_files:
-            sync_file(path)
-        for directory in self.directories:
-            with contextlib.suppress(FileNotFoundError):  # the topic has been deleted
-                sync_directory(directory)
 
 
 class Log:
@@ -161,6 +132,7 @@ class Log:
         self.is_plain = config.flush_messages == FOREVER and not config.is_log_append_time
         # What every append asks for is kept at hand.
         self._is_append_time = config.is_log_append_time
+        self._is_compacted = config.is_compacted
         self._flush_messages = config.flush_messages
         self._index_interval_bytes = config.index_interval_bytes
         self._segment_bytes = config.segment_bytes
@@ -339,8 +311,18 @@ class Log:
         """Whole batches from the one that holds `offset` on, from one segment; None at the end of the log.
 
         `at_least_one` lets the first batch be larger than `max_bytes`: a reader could never get past it otherwise.
-        Raises OFFSET_OUT_OF_RANGE, and CORRUPT_MESSAGE where the first batch is damaged.
+        Batches that compaction has emptied are passed over: librdkafka takes an answer of nothing else for one that is
+        cut. Raises OFFSET_OUT_OF_RANGE, and CORRUPT_MESSAGE where the first batch is damaged.
         """
+        found = self._read(offset, max_bytes, at_least_one)
+        while self._is_compacted and found is not None and found.length:
+            header = BatchHeader.read(found.file.read(found.position, HEADER_BYTES))
+            if header.record_count or header.end_offset >= self.log_end_offset:
+                break
+            found = self._read(header.end_offset, max_bytes, at_least_one)
+        return found
+
+    def _read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
         if offset >= self.log_end_offset or offset < self.log_start_offset:
             if offset == self.log_end_offset:
                 return None
@@ -413,7 +395,7 @@ class Log:
 
     def drop_expired(self, now_ms: int) -> list[Path]:
         """Drop the oldest segments that the retention settings no longer cover; the files to be unlinked."""
-        expired = self._segments[: self._count_expired(now_ms)]
+        expired = self._segments[: count_expired(self._segments, self.log_start_offset, self.config, now_ms)]
         paths: list[Path] = []
         count = 0
         try:
@@ -431,25 +413,6 @@ class Log:
             del self._segments[:count], self._bases[:count]
             self.log_start_offset = max(self.log_start_offset, self._bases[0])
         return paths
-
-    def _count_expired(self, now_ms: int) -> int:
-        """How many segments from the oldest on may go."""
-        config = self.config
-        excess = self.size_bytes - config.retention_bytes
-        count = 0
-        for index, segment in enumerate(self._segments):
-            next_base = self._bases[index + 1] if index + 1 < len(self._bases) else self.log_end_offset
-            expired = next_base <= self.log_start_offset and segment is not self._active
-            if "delete" in config.cleanup_policy and not expired:
-                if config.retention_ms >= 0:
-                    expired = now_ms - segment.newest_ms() > config.retention_ms
-                if config.retention_bytes >= 0 and excess >= segment.size_bytes and segment is not self._active:
-                    expired = True
-            if not expired:
-                break
-            excess -= segment.size_bytes
-            count += 1
-        return count
 
     # -- compacting
 

@@ -1,0 +1,79 @@
+"""Compaction in a running broker: clients see the last value of each key, before, during and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from .process import BrokerProcess, until
+
+TOPIC = "ceo"
+KEYS = 50
+ROUNDS = 200
+QUICK_CLEANING = {
+    "log.cleaner.backoff.ms": "50",
+    "log.flush.scheduler.interval.ms": "50",
+    "log.flush.offset.checkpoint.interval.ms": "50",
+}
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
+
+
+def fill(address: str) -> dict[bytes, bytes]:
+    """Every key many times over; the last value of each."""
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 1, "batch.size": 2000})
+    state = {}
+    for number in range(ROUNDS):
+        for key in range(KEYS):
+            pair = (b"company-%d" % key, b"person-%d-%d" % (key, number))
+            producer.produce(TOPIC, pair[1], key=pair[0], partition=0)
+            state[pair[0]] = pair[1]
+        producer.poll(0)
+    assert producer.flush(20) == 0
+    return state
+
+
+def read(address: str) -> list[tuple[int, bytes, bytes]]:
+    """Offset, key and value of everything in the topic."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=10)
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        rows: list[tuple[int, bytes, bytes]] = []
+        while not rows or rows[-1][0] < end - 1:
+            for message in consumer.consume(1000, timeout=10):
+                assert message.error() is None, message.error()
+                rows.append((message.offset(), message.key(), message.value()))
+        return rows
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> BrokerProcess:
+    return BrokerProcess(tmp_path / "data", QUICK_CLEANING)
+
+
+def log_bytes(broker: BrokerProcess) -> int:
+    return sum(path.stat().st_size for path in (broker.data_dir / f"{TOPIC}-0").glob("*.log"))
+
+
+def test_a_compacted_topic_shrinks_to_the_last_value_of_each_key_and_survives_kill_9(broker: BrokerProcess) -> None:
+    with broker:
+        address = f"127.0.0.1:{broker.port}"
+        admin = AdminClient({"bootstrap.servers": address})
+        admin.create_topics([NewTopic(TOPIC, 1, 1, config=COMPACTED)])[TOPIC].result(10)
+        state = fill(address)
+        # Whatever the moment, the newest value of each key is the one that was written last.
+        assert {key: value for _, key, value in read(address)} == state
+        until(lambda: log_bytes(broker) < 60_000, "the log to shrink")
+        rows = read(address)
+        assert {key: value for _, key, value in rows} == state
+        assert len(rows) < ROUNDS * KEYS / 2
+        assert [row[0] for row in rows] == sorted({row[0] for row in rows})
+        broker.kill()
+        broker.start()
+        assert {key: value for _, key, value in read(address)} == state
+    assert not broker.tracebacks()
