@@ -6,13 +6,15 @@ import time
 
 import pytest
 
+from skylog.errors import ErrorCode
 from skylog.protocol.api_versions import ApiVersionsRequest
 from skylog.protocol.init_producer_id import InitProducerIdRequest
 from skylog.protocol.metadata import MetadataRequest
+from skylog.records import BatchHeader
 
 from .conftest import MakeTopic
 from .process import BrokerProcess
-from .raw import RawClient, batch_of, fetch_request, produce_request
+from .raw import RawClient, batch_of, fetch_request, produce_request, values_in
 
 
 def test_a_thousand_produces_in_one_write_are_answered_in_order(client: RawClient, make_topic: MakeTopic) -> None:
@@ -20,6 +22,46 @@ def test_a_thousand_produces_in_one_write_are_answered_in_order(client: RawClien
     client.send_bytes(b"".join(client.encode(produce_request(topic, batch_of(b"%d" % n)), 9) for n in range(1000)))
     offsets = [client.receive().responses[0].partition_responses[0].base_offset for _ in range(1000)]
     assert offsets == list(range(1000))
+
+
+@pytest.mark.parametrize("version", [7, 9, 11])
+def test_produces_that_are_stored_together_each_get_their_own_answer(
+    client: RawClient, make_topic: MakeTopic, version: int
+) -> None:
+    """Several partitions, batches of several sizes, damaged and oversized ones among them, in one write."""
+    topic = make_topic(partitions=2)
+    damaged = batch_of(b"damaged")
+    damaged[-1] ^= 1
+    batches = [
+        (partition, batch_of(*[b"%d-%d" % (n, i) for i in range(n % 3 + 1)]))
+        for n in range(30)
+        for partition in (0, 0, 0, 1)
+    ]
+    batches[50:50] = [(0, damaged), (0, batch_of(b"x" * 1_100_000))]
+    for partition in (0, 1):  # from now on the form of these requests is known
+        client.produce(topic, batch_of(b"first"), partition=partition, version=version)
+    client.send_bytes(
+        b"".join(client.encode(produce_request(topic, batch, partition=index), version) for index, batch in batches)
+    )
+    due = [1, 1]
+    for partition, batch in batches:
+        (answer,) = client.receive().responses[0].partition_responses
+        assert answer.index == partition
+        if batch is damaged or len(batch) > 1_000_000:
+            assert answer.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
+            continue
+        assert (answer.error_code, answer.base_offset) == (0, due[partition])
+        due[partition] += BatchHeader.read(batch).record_count
+    for partition in (0, 1):
+        assert client.end_offset(topic, partition) == due[partition]
+        kept = [value for _, value in values_in(client.fetch(topic, 1, partition=partition).records)]
+        sent = [
+            value
+            for index, batch in batches
+            if index == partition and batch is not damaged and len(batch) < 1_000_000
+            for _, value in values_in(batch)
+        ]
+        assert kept == sent
 
 
 @pytest.mark.parametrize("flush", ["1", "5"])

@@ -238,3 +238,8 @@ def test_times_outside_the_topics_bounds_are_refused(client: RawClient, make_top
     for stamp in (now_ms - 120_000, now_ms + 120_000):
         assert client.produce(topic, batch_of(b"x", timestamp=stamp)).error_code == ErrorCode.INVALID_TIMESTAMP
     assert client.produce(topic, batch_of(b"x", timestamp=now_ms)).error_code == 0
+
+
+def test_internal_topics_are_written_by_the_broker_alone(client: RawClient) -> None:
+    answer = client.produce("__consumer_offsets", batch_of(b"forged"))
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

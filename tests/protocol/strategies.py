@@ -62,7 +62,7 @@ def messages(cls: type, version: int) -> st.SearchStrategy[Any]:
 
 
 def _values(spec: FieldSpec, version: int) -> st.SearchStrategy[Any]:
-    values = _RICH_FIELDS.get(spec.name) or _of_kind(spec.kind, version)
+    values = _RICH_FIELDS[spec.name] if spec.name in _RICH_FIELDS else _of_kind(spec.kind, version)
     if isinstance(spec.kind, Structure):
         empty = spec.kind.cls()
         return st.none() | values.filter(lambda value: value != empty)

@@ -35,7 +35,8 @@ HandleFrame = Callable[[Context, memoryview, int], Reply | PendingReply | None]
 class Api:
     """An API that is served: in which versions, and by whom.
 
-    `advertised_from` is lower than `low` only where clients draw conclusions from versions they never send.
+    `advertised_from` is lower than `low` only where clients draw conclusions from versions they never send. An API that
+    `may_wait` answers when others have done something; a broker that stops does not wait for it.
     """
 
     key: ApiKey
@@ -44,6 +45,7 @@ class Api:
     handle: Handle | None = None
     handle_frame: HandleFrame | None = None
     advertised_from: int | None = None
+    may_wait: bool = False
 
     def __post_init__(self) -> None:
         coded = API_SPECS[self.key].versions

@@ -77,7 +77,7 @@ class Router:
         response = api.handle(context, request)
         if isinstance(response, Message):
             return [bytes(response_frame(context.correlation_id, response, context.version))]
-        pending = PendingReply(context.connection)
+        pending = PendingReply(context.connection, on_cancel=_let_go if api.may_wait else None)
         task = asyncio.ensure_future(self._finish(api, context, response, pending))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -98,3 +98,7 @@ class Router:
             raise MalformedRequestError(f"API {header.api_key} version {header.api_version} is not served")
         response = unsupported_version(self._apis.values())
         return [bytes(response_frame(header.correlation_id, response, 0))]
+
+
+def _let_go() -> None:
+    """The client has left, or the broker stops: what the request has set going ends by itself."""

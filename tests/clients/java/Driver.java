@@ -163,7 +163,7 @@ public final class Driver {
         properties.put("compression.type", request.get("codec").asText());
         properties.put("acks", request.get("acks").asText());
         properties.put("enable.idempotence", request.get("idempotent").asBoolean());
-        properties.put("linger.ms", "5");
+        properties.put("linger.ms", "100");
         properties.put("max.request.size", String.valueOf(20 << 20));
         properties.put("max.block.ms", String.valueOf(PATIENCE.toMillis()));
         List<long[]> sent = new ArrayList<>();

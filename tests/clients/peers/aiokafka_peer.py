@@ -79,7 +79,7 @@ class AiokafkaPeer:
                 compression_type=None if codec == "none" else codec,
                 acks="all" if acks == "all" else int(acks),
                 enable_idempotence=idempotent,
-                linger_ms=5,
+                linger_ms=100,
                 max_request_size=20 << 20,
             )
             async with producer, asyncio.timeout(PATIENCE_S):

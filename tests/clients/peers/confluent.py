@@ -95,7 +95,7 @@ class ConfluentPeer:
                 "compression.type": codec,
                 "acks": acks,
                 "enable.idempotence": idempotent,
-                "linger.ms": 5,
+                "linger.ms": 100,  # one batch of all records: one that does not shrink is sent uncompressed
                 "message.max.bytes": 20 << 20,
             }
         )

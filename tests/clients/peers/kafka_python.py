@@ -68,7 +68,7 @@ class KafkaPythonPeer:
             compression_type=None if codec == "none" else codec,
             acks="all" if acks == "all" else int(acks),
             enable_idempotence=idempotent,
-            linger_ms=5,
+            linger_ms=100,
             max_request_size=20 << 20,
         )
         try:

@@ -92,7 +92,7 @@ class KcatPeer:
     ) -> None:
         """Runs of records with equal headers go out by one call; a file per record would cost a process each."""
         settings = ["-z", codec, "-X", f"acks={acks}", "-X", f"enable.idempotence={str(idempotent).lower()}"]
-        settings += ["-X", "message.max.bytes=20000000", "-X", "linger.ms=5"]
+        settings += ["-X", "message.max.bytes=20000000", "-X", "linger.ms=100"]
         headers: list[str] = []
         for name, value in records[0].headers if records else ():
             headers += ["-H", name if value is None else f"{name}={value.decode()}"]

@@ -68,4 +68,4 @@ def _response(context: Context, answer: JoinAnswer) -> JoinGroupResponse:
     )
 
 
-API = Api(ApiKey.JOIN_GROUP, 0, 9, handle)
+API = Api(ApiKey.JOIN_GROUP, 0, 9, handle, may_wait=True)

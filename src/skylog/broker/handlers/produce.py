@@ -15,6 +15,7 @@ import logging
 from skylog.broker.api import Api, Context
 from skylog.broker.producer_lanes import ProducerLanes
 from skylog.errors import ErrorCode, KafkaError
+from skylog.model import INTERNAL_TOPICS
 from skylog.net import PendingReply, Reply
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.frames import response_frame
@@ -44,8 +45,8 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
         results = []
         for index, records in rows:
             try:
-                if not records or acks not in (1, -1, 0):
-                    _refuse(records, acks)
+                if not records or acks not in (1, -1, 0) or topic in INTERNAL_TOPICS:
+                    _refuse(topic, records, acks)
                 assert records is not None
                 partition = partitions.get(topic, index)
                 log = partition.log
@@ -71,7 +72,9 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
     return _reply(context, call, stored, failures)
 
 
-def _refuse(records: memoryview | None, acks: int) -> None:
+def _refuse(topic: str, records: memoryview | None, acks: int) -> None:
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone")
     if acks not in (0, 1, -1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: 0, 1 and -1 (all) are known")
     if not records:

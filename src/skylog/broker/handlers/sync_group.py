@@ -41,4 +41,4 @@ async def handle(context: Context, request: SyncGroupRequest) -> SyncGroupRespon
     )
 
 
-API = Api(ApiKey.SYNC_GROUP, 0, 5, handle)
+API = Api(ApiKey.SYNC_GROUP, 0, 5, handle, may_wait=True)
