@@ -47,7 +47,9 @@ class Produces:
         found = read(peer, topic, 0, len(records))
         assert found == records
         assert [record.offset for record in found] == list(range(len(records)))
-        assert {batch.codec for batch in stored_batches(bootstrap, topic, 0)} == {codec}
+        # On a busy machine the first record may go alone, and librdkafka sends a batch that would not shrink as it is.
+        found_codecs = {batch.codec for batch in stored_batches(bootstrap, topic, 0)}
+        assert found_codecs == {codec} or found_codecs == {codec, "none"}
 
     def test_a_null_value_stays_null(self, peer: Peer, make_topic: MakeTopic) -> None:
         topic = make_topic()
