@@ -17,7 +17,7 @@ from .peers.confluent import ConfluentPeer
 from .peers.kcat import KcatPeer
 from .peers.peer import CODECS, At, Code, Place, Position, Refused, Tail, read
 from .peers.record import Record
-from .peers.stored_batches import stored_batches
+from .peers.stored_batches import assert_stored_with, stored_batches
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_what_kcat_writes_comes_back_and_lies_in_the_log_with_its_codec(
     assert contents(found) == contents(records)
     assert [record.offset for record in found] == list(range(20))
     assert all(before_ms <= record.timestamp_ms <= time.time() * 1000 + 1 for record in found)
-    assert {batch.codec for batch in stored_batches(bootstrap, topic, 0)} == {codec}
+    assert_stored_with(codec, bootstrap, topic, 0)
 
 
 def test_an_idempotent_producer_writes_once_under_its_producer_id(

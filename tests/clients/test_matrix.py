@@ -19,7 +19,7 @@ from .peers.confluent import ConfluentPeer
 from .peers.kafka_python import KafkaPythonPeer
 from .peers.peer import CODECS, Peer, read, until
 from .peers.record import Record
-from .peers.stored_batches import stored_batches
+from .peers.stored_batches import assert_stored_with
 
 # @platformatic/kafka decodes bare snappy only, not the blocks with a header that Java's library and others write.
 FRAME_SNAPPY = ("kafka_python", "aiokafka", "java_3", "java_4")
@@ -98,4 +98,4 @@ def test_every_partition_of_the_matrix_holds_its_codec(
     topic = write(writer, writing)
     for partition, codec in enumerate(CODECS):
         if codec in writing.codecs:
-            assert {batch.codec for batch in stored_batches(bootstrap, topic, partition)} == {codec}
+            assert_stored_with(codec, bootstrap, topic, partition)
