@@ -36,6 +36,7 @@ MB = 10**6
 MESSAGES_PER_BATCH = 200
 MESSAGE_BYTES = 225
 MESSAGES_PER_KEY = 10
+LOG_BYTES = 64 * MB
 SEGMENT_BYTES = 16 << 20
 MAX_KEYS = 10_000_000
 
@@ -95,11 +96,10 @@ def _key(number: int) -> bytes:
 
 def _speed(path: Path, codec: Codec, options: Options) -> dict[str, Any]:
     """Compaction and copy take turns; nothing is swapped in, so that every round does the same work."""
-    messages = (64 if options.quick else 128) * MB // MESSAGE_BYTES
     log_dir = LogDir(path, SystemClock())
     config = LogConfig(cleanup_policy=("compact",), segment_bytes=SEGMENT_BYTES)
     log = log_dir.open_log(TopicPartition("speed", 0), config)
-    job = _fill(log, messages, codec)
+    job = _fill(log, LOG_BYTES // MESSAGE_BYTES, codec)
     compactions, copies = [], []
     for _ in range(options.rounds):
         started = time.perf_counter()

@@ -53,7 +53,8 @@ GROUP_SIZES = (100, 1000)
 CONNECTIONS = 8
 IN_FLIGHT = 5
 SESSION_TIMEOUT_MS = 1_800_000
-REBALANCES_PER_ROUND = 10
+JOINS_PER_ROUND = 1000
+"""Decides how many rebalances of a group are measured, three at least."""
 HEARTBEAT_ERROR_AT = 4 + 4 + 1 + 4
 API_VERSIONS_ERROR_AT = 4 + 4
 
@@ -214,7 +215,8 @@ class Members:
 
 
 def _rebalances(server: Server, group: Members, options: Options) -> dict[str, Any]:
-    size, rounds = len(group.channels), REBALANCES_PER_ROUND * options.rounds
+    size = len(group.channels)
+    rounds = max(3, JOINS_PER_ROUND * options.rounds // size)
     group.rebalance()
     before = server.cpu_seconds()
     seconds = [group.rebalance() for _ in range(rounds)]

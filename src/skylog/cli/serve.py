@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import resource
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -80,13 +81,12 @@ async def _run(data_dir: Path, host: str, port: int, config: ServerConfig) -> No
 
 
 def _greet(address: str) -> None:
-    """The first command to type, for people: on stderr, and only in a terminal."""
-    if not sys.stderr.isatty():
-        return
+    """The first commands to type, for people: on stderr, so that scripts read one line on stdout."""
+    command = "skylog" if shutil.which("skylog") else sys.argv[0]
     option = "" if address == "127.0.0.1:9092" else f" --bootstrap {address}"
     stderr.print("\nTry it, in another terminal:")
-    stderr.print(f"  [bold cyan]echo hello | skylog produce greetings{option}[/]")
-    stderr.print(f"  [bold cyan]skylog tail greetings{option}[/]\n")
+    stderr.print(f"  [bold cyan]echo hello | {command} produce greetings{option}[/]")
+    stderr.print(f"  [bold cyan]{command} tail greetings{option}[/]\n")
 
 
 def _read_config(path: Path | None, settings: list[str]) -> ServerConfig:
