@@ -47,6 +47,8 @@ PACED_TOPIC = "paced"
 ALLOWED = 3
 LOOK_EVERY = 50
 """Requests between two looks at whether the compaction has ended."""
+SETTLING_SECONDS = 1
+IDLE_SECONDS = 5
 START_SECONDS = 60
 END_SECONDS = 600
 SETTINGS = {
@@ -173,7 +175,6 @@ def _latencies(data_dir: Path, options: Options) -> list[dict[str, Any]]:
     """Idle before and after, and the time between them in which the large log is compacted."""
     closed_bytes = 256 * MB if options.quick else 1000 * MB
     messages = (closed_bytes + LARGE_SEGMENT_BYTES) // MESSAGE_BYTES  # the active segment is left alone
-    idle_seconds = 2.5 if options.quick else 5
     cleaning = data_dir / f"{LARGE_TOPIC}-0" / FOLDER
     with broker(data_dir, *(f"--set={key}={value}" for key, value in SETTINGS.items()), core=None) as server:
         create_topic(server.address, LARGE_TOPIC)
@@ -181,9 +182,7 @@ def _latencies(data_dir: Path, options: Options) -> list[dict[str, Any]]:
         with Channel(server.address) as channel:
             for batch in _keyed_batches(messages, Codec.NONE):
                 produce(channel, LARGE_TOPIC, batch)
-            os.sync()
-            _paced(channel, lambda elapsed: elapsed > 0.5)
-            idle = _paced(channel, lambda elapsed: elapsed > idle_seconds)
+            before = _idle(channel)
             if cleaning.exists():
                 raise RuntimeError("the log was compacted before it was asked for")
             _make_compacted(server)
@@ -191,12 +190,18 @@ def _latencies(data_dir: Path, options: Options) -> list[dict[str, Any]]:
             started = time.perf_counter()
             during = _paced(channel, lambda elapsed: _is_compacted(server, elapsed))
             seconds = time.perf_counter() - started
-            os.sync()
-            idle += _paced(channel, lambda elapsed: elapsed > idle_seconds)
+            after = _idle(channel)
         read_mb, left_mb = (int(text) for text in _outcomes(server)[0])
-    rows = [_row("idle", idle), _row("compacting", during)]
+    rows = [_row("idle before", before), _row("compacting", during), _row("idle after", after)]
     rows[1] |= {"seconds": seconds, "read_mb": read_mb, "left_mb": left_mb, "mb_s": read_mb / seconds}
     return rows
+
+
+def _idle(channel: Channel) -> list[float]:
+    """The times of a broker that has nothing else to do, once the disk has nothing left to write."""
+    os.sync()
+    _paced(channel, lambda elapsed: elapsed > SETTLING_SECONDS)
+    return _paced(channel, lambda elapsed: elapsed > IDLE_SECONDS)
 
 
 def _paced(channel: Channel, is_over: Callable[[float], bool]) -> list[float]:
@@ -267,9 +272,10 @@ def _report_latencies(report: Report, rows: list[dict[str, Any]]) -> None:
         Column("mb_s", "MiB/s", "{:.1f}"),
     ]
     report.tables.append(Table(f"produce requests of one message, {RATE:,}/s, one at a time", columns, rows))
-    idle, during = rows
-    ratio = during["p99_ms"] / idle["p99_ms"]
-    report.checks.append(Check("produce p99 while compacting / idle", ratio, ALLOWED, at_most=True))
+    before, during, after = rows
+    idle_ms = min(before["p99_ms"], after["p99_ms"])
+    ratio = during["p99_ms"] / idle_ms
+    report.checks.append(Check("produce p99 while compacting / the better idle one", ratio, ALLOWED, at_most=True))
     series = {key.removesuffix("_ms"): [row[key] for row in rows] for key in points[:2]}
-    bars = [ALLOWED * idle["p99_ms"]]
+    bars = [ALLOWED * idle_ms]
     report.plots.append(Plot("produce latency", "ms", [row["state"] for row in rows], series, bars))
