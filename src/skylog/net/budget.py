@@ -28,11 +28,17 @@ class MemoryBudget:
 
     def acquire(self, size_bytes: int, granted: Callable[[], None]) -> bool:
         """Take `size_bytes` now (True), or have `granted` called when they have been taken (False)."""
-        if self._fits(size_bytes):
-            self.used_bytes += size_bytes
+        if self.try_acquire(size_bytes):
             return True
         heappush(self._waiting, (size_bytes, next(self._numbers), granted))
         return False
+
+    def try_acquire(self, size_bytes: int) -> bool:
+        """Take `size_bytes` now, or not at all."""
+        if not self._fits(size_bytes):
+            return False
+        self.used_bytes += size_bytes
+        return True
 
     def release(self, size_bytes: int) -> None:
         """Give back. Who is granted memory by this may give it back at once: that must not enter the loop again."""

@@ -159,7 +159,7 @@ class Connection:
                     scratch[:start] = self._prefix
                     self._prefix = b""
                 if self._waiting and self._is_blocked():
-                    self._backlog = bytes(scratch[:count])  # read to notice when the client leaves
+                    self._keep(scratch[:count])  # read to notice when the client leaves
                 else:
                     self._handle_frames(scratch, start + count)
         except BlockingIOError:
@@ -203,16 +203,24 @@ class Connection:
                 self._wait_for(reply)
                 if self._is_blocked():
                     if position < end:
-                        self._backlog = bytes(view[position:end])
+                        self._keep(view[position:end])
                     return
             if self.closed:
                 return
             handled += 1
             if handled == FRAMES_AT_ONCE and position < end:
-                self._backlog = bytes(view[position:end])
+                self._keep(view[position:end])
                 self._loop.call_soon(self.advance)
                 return
         self._prefix = bytes(view[position:end])
+
+    def _keep(self, data: memoryview) -> None:
+        """Put aside what cannot be handled yet. It counts like a request that is being received."""
+        if self._shared.budget.try_acquire(len(data)):
+            self._backlog = bytes(data)
+        else:
+            logger.warning("closing the connection of %s: no memory for the requests behind one that waits", self.peer)
+            self.close()
 
     def _begin_partial(self, start: memoryview, length: int) -> None:
         shared = self._shared
@@ -266,6 +274,7 @@ class Connection:
                 self._outbox.parts += reply
         if self._backlog is not None and not (self._is_draining or self._is_blocked() or self._is_choked()):
             backlog, self._backlog = self._backlog, None
+            self._shared.budget.release(len(backlog))
             try:
                 self._handle_frames(memoryview(bytearray(backlog)), len(backlog))
             except MalformedRequestError as error:
@@ -356,5 +365,7 @@ class Connection:
             if pending.on_cancel is not None and not pending.resolved:
                 pending.on_cancel()
         self._outbox.parts.clear()
-        self._backlog = None
+        if self._backlog is not None:
+            self._shared.budget.release(len(self._backlog))
+            self._backlog = None
         self._shared.on_close(self)

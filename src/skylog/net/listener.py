@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 SWEEP_SECONDS: Final = 5.0
 STALL_SECONDS: Final = 10.0
 _ACCEPTS_AT_ONCE: Final = 128
-_SCRATCH_BYTES: Final = 256 * 1024
+_SCRATCH_BYTES: Final = 1024 * 1024
 _RETRY_SECONDS: Final = 0.5
 
 

@@ -50,8 +50,13 @@ def read_uvarint_rest(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
     raise MalformedRequestError(f"a varint is longer than {_MAX_UVARINT_BYTES} bytes")
 
 
+_ONE_BYTE: Final = tuple(bytes([value]) for value in range(0x80))
+
+
 def uvarint(value: int) -> bytes:
     """`value` as an unsigned varint."""
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
