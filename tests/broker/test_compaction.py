@@ -44,7 +44,7 @@ def read(address: str) -> list[tuple[int, bytes, bytes]]:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
         rows: list[tuple[int, bytes, bytes]] = []
         while not rows or rows[-1][0] < end - 1:
-            for message in consumer.consume(1000, timeout=10):
+            for message in consumer.consume(200, timeout=0.5):
                 assert message.error() is None, message.error()
                 rows.append((message.offset(), message.key(), message.value()))
         return rows
