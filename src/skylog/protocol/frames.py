@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from skylog.errors import MalformedRequestError
 from skylog.protocol.apis import API_SPECS
 from skylog.protocol.headers import RequestHeader, request_header, response_header
-from skylog.protocol.primitives import Buffer
 from skylog.protocol.schema import Message
 
 SIZE_BYTES: Final = 4
 """The size in front of a frame, not counted in it."""
-
-
-def read_frame_size(buf: Buffer, max_bytes: int, pos: int = 0) -> int:
-    """The size of the frame whose four size bytes stand at `pos`; refused when negative or above `max_bytes`."""
-    size = int.from_bytes(buf[pos : pos + SIZE_BYTES], "big", signed=True)
-    if not 0 <= size <= max_bytes:
-        raise MalformedRequestError(f"a frame of {size} bytes; this side takes up to {max_bytes}")
-    return size
 
 
 def request_frame(header: RequestHeader, request: Message) -> bytearray:
