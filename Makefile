@@ -14,13 +14,13 @@ test: check ## lint, types, then every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP) ## ruff and mypy --strict
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 
 format: $(STAMP) ## rewrite the sources the way `make check` wants them
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks examples
+	$(BIN)/ruff format src tests benchmarks examples
 
 bench: $(STAMP) ## measure; results go to benchmarks/results
 	$(BIN)/pip install --quiet -e '.[bench]'

@@ -19,8 +19,7 @@ from confluent_kafka import Producer
 
 from skylog.cli.input_format import JsonFormat
 from skylog.cli.message_view import as_object
-from skylog.cli.partition_reader import PartitionReader
-from skylog.client import Admin, Connection
+from skylog.client import Admin, Connection, PartitionReader
 
 SKYLOG = Path(sys.executable).with_name("skylog")
 STARTED = "listening on "

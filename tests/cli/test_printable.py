@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylog.cli.input_format import JsonFormat
-from skylog.cli.message_view import Message, as_line, as_object
+from skylog.cli.message_view import FileMessage, as_line, as_object
 from skylog.cli.options import parse_when
 from skylog.cli.printable import as_text, escape_controls, iso_time, json_text
 
 HEADERS = st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.none() | st.binary()), max_size=3)
 MESSAGES = st.builds(
-    Message,
+    FileMessage,
     topic=st.just("t"),
     partition=st.integers(0, 5),
     offset=st.integers(0, 1 << 40),
@@ -47,14 +47,14 @@ def test_escaped_json_means_the_same(text: str) -> None:
 
 
 @given(MESSAGES)
-def test_a_message_is_one_line(message: Message) -> None:
+def test_a_message_is_one_line(message: FileMessage) -> None:
     line = as_line(message, meta=True, pretty=False)
     assert line.endswith("\n")
     assert not any(map(is_obeyed, line[:-1]))
 
 
 @given(MESSAGES)
-def test_what_is_printed_as_json_is_read_back_as_the_same_message(message: Message) -> None:
+def test_what_is_printed_as_json_is_read_back_as_the_same_message(message: FileMessage) -> None:
     arguments = JsonFormat({}).parse(json_text(as_object(message)).encode())
     assert arguments["key"] == message.key
     assert arguments["partition"] == message.partition
@@ -68,7 +68,7 @@ def test_what_is_printed_as_json_is_read_back_as_the_same_message(message: Messa
     "text", ["{", "NaN", "1.10", "[" * 5000 + "]" * 5000, '{"a":1e999}', "[1]x", '"quoted"', "null", " ", ""]
 )
 def test_a_value_that_is_not_quite_json_is_text(text: str) -> None:
-    assert as_object(Message("t", 0, 0, 1, None, text.encode(), ()))["value"] == text
+    assert as_object(FileMessage("t", 0, 0, 1, None, text.encode(), ()))["value"] == text
 
 
 def test_plain_text_stays_as_it_is() -> None:

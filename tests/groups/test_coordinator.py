@@ -105,7 +105,7 @@ def test_a_damaged_offsets_log_is_an_error_and_not_an_older_offset(process: Brok
         assert (answer.error_code, answer.topics) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
         assert client.commit(9) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert client.commit(9, group="other") == 0
-    Path(str(process.data_dir) + ".stderr").write_text("")  # the traceback of the damage is wanted
+    process.forget_stderr()  # the traceback of the damage is wanted
 
 
 def test_a_group_lives_through_all_of_its_requests(thread: BrokerThread) -> None:

@@ -9,11 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from skylog.cli.message_view import Message, as_line, as_object, as_rich
+from skylog.cli.message_view import as_line, as_object, as_rich
 from skylog.cli.output import note, stdout, write
-from skylog.cli.partition_reader import PartitionReader, read_last
 from skylog.cli.printable import json_text
-from skylog.client import Admin, BrokerUnreachableError, Connection, OffsetRange
+from skylog.client import (
+    Admin,
+    BrokerUnreachableError,
+    Connection,
+    Message,
+    OffsetRange,
+    PartitionReader,
+    read_last,
+)
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 

@@ -16,7 +16,7 @@ from skylog.errors import SkylogError
 
 if TYPE_CHECKING:
     from skylog.cli.log_check import Report
-    from skylog.cli.message_view import Message
+    from skylog.cli.message_view import FileMessage
     from skylog.cli.segment_files import LogFiles, ReadOnlyFile, SegmentFile
     from skylog.records import BatchHeader
 
@@ -125,14 +125,14 @@ def _batch_row(position: int, header: BatchHeader) -> str:
     )
 
 
-def _messages(log: LogFiles, file: ReadOnlyFile, position: int, header: BatchHeader) -> Iterator[Message]:
-    from skylog.cli.message_view import Message
+def _messages(log: LogFiles, file: ReadOnlyFile, position: int, header: BatchHeader) -> Iterator[FileMessage]:
+    from skylog.cli.message_view import FileMessage
     from skylog.records import read_records
 
     topic, _, partition = log.directory.absolute().name.rpartition("-")
     number = int(partition) if partition.isdecimal() else -1
     for record in read_records(file.read(position, header.size_bytes)):
-        yield Message(topic, number, record.offset, record.timestamp, record.key, record.value, record.headers)
+        yield FileMessage(topic, number, record.offset, record.timestamp, record.key, record.value, record.headers)
 
 
 def _record_objects(log: LogFiles, file: ReadOnlyFile, position: int, header: BatchHeader) -> Iterator[dict[str, Any]]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.highlighter import JSONHighlighter
 from rich.text import Text
 
 from skylog.cli.printable import NoJsonError, as_text, iso_time, json_text, parse_json
 
+if TYPE_CHECKING:
+    from skylog.client import Message
+
 _highlight = JSONHighlighter()
 
 
-class Message(NamedTuple):
-    """A message as it was read. `timestamp_ms` is negative where it has none."""
+class FileMessage(NamedTuple):
+    """A message that was found in a file. `timestamp_ms` is negative where it has none."""
 
     topic: str
     partition: int
@@ -25,7 +28,7 @@ class Message(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def as_object(message: Message) -> dict[str, Any]:
+def as_object(message: Message | FileMessage) -> dict[str, Any]:
     """What `--json` prints, and `produce --json-input` reads.
 
     A value that is a JSON object, array, number or truth value is put in as that; other text is a string; what is no
@@ -77,13 +80,13 @@ def parse_value(text: str) -> Any:
     return None
 
 
-def as_line(message: Message, *, meta: bool, pretty: bool) -> str:
+def as_line(message: Message | FileMessage, *, meta: bool, pretty: bool) -> str:
     """For pipes: the value on one line, or indented if it is JSON and `pretty`; before it, if wanted, the rest."""
     value = _value_text(message.value, pretty)
     return f"{prefix(message)}\t{value}\n" if meta else f"{value}\n"
 
 
-def as_rich(message: Message, *, meta: bool, pretty: bool) -> Text:
+def as_rich(message: Message | FileMessage, *, meta: bool, pretty: bool) -> Text:
     """For people: the rest dimmed, then the value, coloured if it is JSON. Nothing in it is taken as markup."""
     value = Text(_value_text(message.value, pretty))
     if message.value is None:
@@ -93,7 +96,7 @@ def as_rich(message: Message, *, meta: bool, pretty: bool) -> Text:
     return Text.assemble((prefix(message) + "  ", "dim"), value) if meta else value
 
 
-def prefix(message: Message) -> str:
+def prefix(message: Message | FileMessage) -> str:
     """Partition, offset, time, key and headers, for the eye."""
     parts = [f"{message.partition}:{message.offset}", iso_time(message.timestamp_ms) or "-"]
     if message.key is not None:

@@ -39,16 +39,16 @@ _SOURCES: Final = {
 
 
 class Admin:
-    """The administration of one cluster.
+    """The administration of one cluster's topics; `ConsumerGroups` is that of its groups.
 
     Raises TopicNotFoundError and BrokerUnreachableError where that is what is wrong, and KafkaError with the
     cluster's own words for what it refuses.
     """
 
-    def __init__(self, connection: Connection, client: AdminClient | None = None) -> None:
+    def __init__(self, bootstrap: str | Connection | None = None, client: AdminClient | None = None) -> None:
         """`client` is one of the connection's that others use as well; without it a new one is made."""
-        self._connection = connection
-        self._client = client or connection.admin_client()
+        self._connection = bootstrap if isinstance(bootstrap, Connection) else Connection(bootstrap)
+        self._client = client or self._connection.admin_client()
 
     # -- looking
 
@@ -116,6 +116,7 @@ class Admin:
         self.describe_topic(name)
         growth = self._start(self._client.create_partitions, [NewPartitions(name, total)])
         self._result(growth[name], f"cannot give topic '{name}' {total} partitions")
+        self._connection.metadata(self._client)  # librdkafka would go on believing in the old number for minutes
 
     def alter_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Set keys of a topic's configuration; None takes the topic's own value away, so that the default holds."""
@@ -138,6 +139,13 @@ class Admin:
         deleted = self._start(self._client.delete_topics, list(names))
         for name in names:
             self._result(deleted[name], f"cannot delete topic '{name}'")
+
+    def delete_records(self, name: str, before: Mapping[int, int]) -> None:
+        """Delete a topic's oldest messages: of each partition, those before an offset."""
+        self.describe_topic(name)
+        wanted = [LibraryPartition(name, partition, offset) for partition, offset in before.items()]
+        for key, future in self._start(self._client.delete_records, wanted).items():
+            self._result(future, f"cannot delete from {name}-{key.partition} before offset {before[key.partition]}")
 
     # -- librdkafka
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -16,8 +17,10 @@ from skylog.client.errors import BrokerUnreachableError
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 
 logger = logging.getLogger(__name__)
-logger.addHandler(logging.NullHandler())  # what librdkafka says of each attempt is for those who ask for it
+logger.addHandler(logging.NullHandler())
 
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE: Final = "SKYLOG_BOOTSTRAP"
 ATTEMPT_S: Final = 0.25
 # A name may stand for several addresses, which are tried one after another: the first refusal decides nothing yet.
 GIVE_UP_S: Final = 1.0
@@ -35,6 +38,13 @@ _UNREACHABLE: Final = frozenset(
 _REASON: Final = re.compile(r"(?:.*failed: |.*/bootstrap: )?(.*?)(?: \(after .*)?", re.DOTALL)
 
 
+class _LibraryLog:
+    """What librdkafka has to say, as DEBUG: it calls each attempt to connect an error. What matters is told here."""
+
+    def log(self, _level: int, text: str, *args: object) -> None:
+        logger.debug(text, *args)
+
+
 class Connection:
     """A cluster's address, from which clients of librdkafka are made.
 
@@ -42,8 +52,9 @@ class Connection:
     clients' `poll` keeps it up to date. One object serves one thread.
     """
 
-    def __init__(self, bootstrap: str, timeout_s: float = 30.0) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, bootstrap: str | None = None, timeout_s: float = 30.0) -> None:
+        """Without an address it is that of the environment's SKYLOG_BOOTSTRAP, or of a broker on this machine."""
+        self.bootstrap = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
         self.timeout_s = timeout_s
         self.down_reason: str | None = None
         self._last_reason = "no answer"
@@ -57,7 +68,7 @@ class Connection:
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         return Consumer(self._settings(settings))
 
-    def metadata(self, client: AdminClient | Producer) -> Any:
+    def metadata(self, client: AdminClient | Producer | Consumer) -> Any:
         """The brokers and all topics, as the library's ClusterMetadata.
 
         Raises BrokerUnreachableError, after about a second if nobody listens. Always asks for all topics: a question
@@ -92,13 +103,15 @@ class Connection:
             "bootstrap.servers": self.bootstrap,
             "client.id": "skylog",
             "error_cb": self._on_error,
-            "logger": logger,
+            "logger": _LibraryLog(),
             "reconnect.backoff.max.ms": 2000,
             **settings,
         }
 
     def _on_error(self, error: LibraryError) -> None:
         if error.code() == LibraryError._ALL_BROKERS_DOWN:
+            if self.down_reason is None:
+                logger.info("no broker can be reached at %s: %s", self.bootstrap, self._last_reason)
             self.down_reason = self._last_reason
         elif error.code() in _UNREACHABLE and (match := _REASON.fullmatch(error.str())):
             self._last_reason = match[1]

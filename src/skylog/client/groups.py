@@ -46,10 +46,10 @@ _STATES: Final = {
 class ConsumerGroups:
     """The groups of one cluster. Raises what Admin does, GroupNotFoundError and GroupActiveError."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._client = connection.admin_client()
-        self._admin = Admin(connection, self._client)
+    def __init__(self, bootstrap: str | Connection | None = None) -> None:
+        self._connection = bootstrap if isinstance(bootstrap, Connection) else Connection(bootstrap)
+        self._client = self._connection.admin_client()
+        self._admin = Admin(self._connection, self._client)
 
     # -- looking
 
@@ -65,6 +65,16 @@ class ConsumerGroups:
             if not group.exists:
                 raise GroupNotFoundError(group.name, self._patiently(self._names))
         return groups
+
+    def committed_metadata(self) -> dict[str, dict[TopicPartition, str]]:
+        """What consumers have written beside the offsets they committed, by group; only where there is something."""
+        self._topics()
+        commits = self._patiently(lambda: self._commits(self._names()))
+        return {
+            name: {TopicPartition(row.topic, row.partition): row.metadata for row in rows if row.metadata}
+            for name, rows in commits.items()
+            if any(row.metadata for row in rows)
+        }
 
     # -- changing
 
@@ -140,17 +150,24 @@ class ConsumerGroups:
             return []
         timeout_s = self._connection.timeout_s
         described = self._client.describe_consumer_groups(list(names), request_timeout=timeout_s)
-        fetched: dict[str, Future[Any]] = {}
-        for name in names:  # the library takes one group at a time
-            asked = [ConsumerGroupTopicPartitions(name)]
-            fetched |= self._client.list_consumer_group_offsets(asked, request_timeout=timeout_s)
+        commits = self._commits(names)
         sightings = []
         for name in names:
             description = self._result(described[name], f"cannot describe group '{name}'")
-            rows = self._result(fetched[name], f"cannot read the offsets of group '{name}'").topic_partitions
+            rows = commits[name]
             committed = {TopicPartition(row.topic, row.partition): row.offset for row in rows if row.offset >= 0}
             sightings.append(_Sighting(description, committed))
         return sightings
+
+    def _commits(self, names: Sequence[str]) -> dict[str, Sequence[LibraryPartition]]:
+        fetched: dict[str, Future[Any]] = {}
+        for name in names:  # the library takes one group at a time
+            asked = [ConsumerGroupTopicPartitions(name)]
+            fetched |= self._client.list_consumer_group_offsets(asked, request_timeout=self._connection.timeout_s)
+        return {
+            name: self._result(fetched[name], f"cannot read the offsets of group '{name}'").topic_partitions
+            for name in names
+        }
 
     def _targets(
         self, group: ConsumerGroup, to: ResetTo, value: int, offsets: Mapping[TopicPartition, OffsetRange]

@@ -1,6 +1,34 @@
-"""The public test kit: what a test needs in order to hold time and disks in its hands."""
+"""The public test kit: real brokers, messages in and out of them, and time and disks in a test's hands.
 
-from skylog.testing.clock import ManualClock
-from skylog.testing.files import DiskFaults
+Nothing is imported before it is used: pytest loads the plugin of this package in every run, also where nobody needs it.
+"""
 
-__all__ = ["DiskFaults", "ManualClock"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from skylog.testing.broker import BrokerProcess, BrokerProcessError
+    from skylog.testing.clock import ManualClock
+    from skylog.testing.files import DiskFaults
+    from skylog.testing.messages import consume, produce
+    from skylog.testing.waiting import wait_until
+
+__all__ = ["BrokerProcess", "BrokerProcessError", "DiskFaults", "ManualClock", "consume", "produce", "wait_until"]
+
+_MODULES: Final = {
+    "BrokerProcess": "broker",
+    "BrokerProcessError": "broker",
+    "DiskFaults": "files",
+    "ManualClock": "clock",
+    "consume": "messages",
+    "produce": "messages",
+    "wait_until": "waiting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Reads partitions from given offsets for `skylog tail`. Belongs to no consumer group and commits nothing."""
+"""Reads partitions from given offsets. Belongs to no consumer group and commits nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import Message as LibraryMessage
 from confluent_kafka import TopicPartition as LibraryPartition
 
-from skylog.cli.message_view import Message
-from skylog.client import BrokerUnreachableError, Connection, OffsetRange
+from skylog.client.connection import Connection
+from skylog.client.errors import BrokerUnreachableError
+from skylog.client.message import Message
+from skylog.client.topic import OffsetRange
 from skylog.model import TopicPartition
 
 POLL_S: Final = 0.25
@@ -21,24 +23,33 @@ BATCH_COUNT: Final = 1000
 PATIENCE_S: Final = 5.0
 
 _SETTINGS: Final[dict[str, Any]] = {
-    "group.id": "skylog-tail",  # the library wants one; it is never used
+    "group.id": "skylog-reader",  # the library wants one; it is never used
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "allow.auto.create.topics": False,
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
     "fetch.wait.max.ms": 250,
+    "fetch.queue.backoff.ms": 10,  # by default a reader that was slow for a moment is let wait for a second
 }
 
 
 class PartitionReader:
-    """Messages of some partitions, each in its order. `at_end` had no more when last asked."""
+    """Messages of some partitions, each in its order. `at_end` had no more when last asked.
 
-    def __init__(self, connection: Connection, starts: Mapping[TopicPartition, int]) -> None:
+    Where the log no longer holds an offset that is to be read, it goes on with the oldest message; with
+    `must_hold_starts`, SkylogError is raised instead.
+    """
+
+    def __init__(
+        self, connection: Connection, starts: Mapping[TopicPartition, int], *, must_hold_starts: bool = False
+    ) -> None:
         self.at_end: set[TopicPartition] = set()
         self._lost_since: float | None = None
         self._connection = connection
-        self._consumer = connection.consumer(_SETTINGS)
+        self._consumer = connection.consumer(
+            {**_SETTINGS, "auto.offset.reset": "error"} if must_hold_starts else _SETTINGS
+        )
         self.partitions = set(starts)
         self._consumer.assign([LibraryPartition(*partition, offset) for partition, offset in starts.items()])
 
@@ -65,8 +76,18 @@ class PartitionReader:
             self._lost_since = time.monotonic()
         if first is None:
             return []
-        messages = [self._take(each) for each in (first, *self._consumer.consume(BATCH_COUNT, timeout=0))]
-        return [message for message in messages if message is not None]
+        messages = []
+        for raw in (first, *self._consumer.consume(BATCH_COUNT, timeout=0)):
+            error = raw.error()
+            if error is None:
+                messages.append(Message(raw))
+            else:
+                self._take_event(raw, error)
+        if messages:
+            self._connection.down_reason = None
+            if self.at_end:
+                self.at_end.difference_update(message.topic_partition for message in messages)
+        return messages
 
     def read_to_end(self, partitions: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Message]]:
         """Everything up to where each of `partitions` ended when its range was taken.
@@ -74,43 +95,32 @@ class PartitionReader:
         Raises BrokerUnreachableError if the broker goes away meanwhile: what is missing will not come by itself.
         """
         unfinished = {key for key, offsets in partitions.items() if len(offsets)}
+        paused: set[TopicPartition] = set()
+        ends: dict[tuple[str, int], int] = {key: offsets.end_offset for key, offsets in partitions.items()}
         while unfinished:
             messages = self.read()
             if not messages and self.lost_s > PATIENCE_S:
                 raise BrokerUnreachableError(self._connection.bootstrap, self._connection.down_reason or "no answer")
             wanted = []
             for message in messages:
-                key = TopicPartition(message.topic, message.partition)
-                end_offset = partitions[key].end_offset
-                if message.offset < end_offset:
+                offset, end_offset = message.offset, ends[message.topic, message.partition]
+                if offset < end_offset:
                     wanted.append(message)
-                if message.offset >= end_offset - 1:
-                    unfinished.discard(key)
+                if offset >= end_offset - 1:
+                    unfinished.discard(message.topic_partition)
             unfinished -= self.at_end
+            if finished := partitions.keys() - unfinished - paused:
+                self._consumer.pause([LibraryPartition(*key) for key in finished])
+                paused |= finished
             yield wanted
 
-    def _take(self, received: LibraryMessage) -> Message | None:
+    def _take_event(self, received: LibraryMessage, error: LibraryError) -> None:
         key = TopicPartition(received.topic() or "", received.partition() or 0)
-        error = received.error()
-        if error is None or error.code() == LibraryError._PARTITION_EOF:
-            self._connection.down_reason = None  # either is a broker's answer
-        if error is not None:
-            if error.code() == LibraryError._PARTITION_EOF:
-                self.at_end.add(key)
-            elif key.topic or error.fatal():  # what is of no partition is about the group, of which we are no member
-                raise self._connection.error(error, f"{key} at offset {received.offset()}")
-            return None
-        self.at_end.discard(key)
-        headers: Any = received.headers() or ()
-        return Message(
-            topic=key.topic,
-            partition=key.partition,
-            offset=received.offset() or 0,
-            timestamp_ms=received.timestamp()[1],
-            key=received.key(),
-            value=received.value(),
-            headers=tuple(headers),
-        )
+        if error.code() == LibraryError._PARTITION_EOF:
+            self._connection.down_reason = None  # like a message, it is a broker's answer
+            self.at_end.add(key)
+        elif key.topic or error.fatal():  # what is of no partition is about the group, of which we are no member
+            raise self._connection.error(error, f"{key} at offset {received.offset()}")
 
 
 def read_last(connection: Connection, ranges: Mapping[TopicPartition, OffsetRange], count: int) -> list[Message]:
@@ -139,7 +149,7 @@ def _read_windows(
     try:
         for messages in reader.read_to_end(windows):
             for message in messages:
-                found[TopicPartition(message.topic, message.partition)].append(message)
+                found[message.topic_partition].append(message)
     finally:
         reader.close()
     return found

@@ -1,0 +1,328 @@
+"""Reading topics as a member of a group."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, Self
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException
+from confluent_kafka import Consumer as LibraryConsumer
+from confluent_kafka import TopicPartition as LibraryPartition
+
+from skylog.client.admin import Admin
+from skylog.client.connection import Connection
+from skylog.client.engine import Engine
+from skylog.client.errors import TopicNotFoundError
+from skylog.client.inbox import MAX_MESSAGES, Inbox
+from skylog.client.message import Message
+from skylog.client.progress import Progress
+from skylog.client.serializers import Deserializer
+from skylog.client.tier import ConsumerAudit, ConsumerTier
+from skylog.errors import ConfigError, SkylogError
+from skylog.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Start = Literal["earliest", "latest"] | Callable[[TopicPartition], int | None]
+CommitMode = Literal["auto", "batch", "manual"]
+
+COMMIT_EVERY_S: Final = 5.0
+_WAIT_S: Final = 0.2
+_ATTEMPTS_S: Final = 30.0
+_SWIFT_S: Final = 0.05
+_SLOW_S: Final = 0.5
+_SETTINGS: Final[dict[str, Any]] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "allow.auto.create.topics": False,
+    "fetch.queue.backoff.ms": 10,  # by default a quick reader is made to wait for a second, again and again
+    "partition.assignment.strategy": "cooperative-sticky",
+    "auto.offset.reset": "error",  # where to begin is said when a partition is assigned; later it means lost messages
+}
+_REPORTS: Final[dict[str, Any]] = {"acks": "all", "enable.idempotence": True}
+
+
+class Consumer:
+    """A member of a consumer group: each partition of the topics is read by one member at a time.
+
+        with Consumer("page_views", group="counter") as consumer:
+            for message in consumer:
+                count(message.json())
+
+    Every message is delivered at least once: the group moves past a message when the application asks for the next one,
+    or leaves the `with` block without an exception. Iteration waits for more; `stop` ends it from another thread or a
+    signal handler. Otherwise one thread uses a consumer at a time.
+
+    topics: one or several; "^page_.*" for all that match.
+    bootstrap: a broker of the cluster, or several; see Producer.
+    start: where to begin where the group has no offset yet: "earliest" or "latest"; or a function that is given a
+        TopicPartition and returns the offset to begin at, or None for the group's own.
+    commit: "auto" every few seconds; "batch" after each list of `consume`, or run of messages that came together;
+        "manual" only when `commit` is called.
+    deserializer: makes `message.value` of bytes, such as `skylog.client.serializers.from_json`.
+    audit: counts what was consumed; see `skylog.audit.ConsumerAudit`.
+    config: librdkafka's own settings, such as {"session.timeout.ms": 10000}.
+    """
+
+    def __init__(
+        self,
+        topics: str | Sequence[str],
+        group: str,
+        bootstrap: str | None = None,
+        *,
+        start: Start = "earliest",
+        commit: CommitMode = "auto",
+        deserializer: Deserializer | None = None,
+        audit: ConsumerAudit | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        if commit not in ("auto", "batch", "manual"):
+            raise ConfigError(f"commit={commit!r}: expected auto, batch or manual")
+        if start not in ("earliest", "latest") and not callable(start):
+            raise ConfigError(f"start={start!r}: expected earliest, latest or a function of a TopicPartition")
+        self.group = group
+        self._start = start
+        self._commit_mode = commit
+        self._connection = Connection(bootstrap)
+        settings = {**_SETTINGS, **(config or {}), "group.id": group, "on_commit": self._on_commit}
+        self._is_cooperative = "cooperative" in settings["partition.assignment.strategy"]
+        self._client: LibraryConsumer = self._connection.consumer(settings)
+        self._inbox = Inbox(self._client, self._connection, deserializer)
+        self._progress = Progress(group, self._client, self._connection, self._inbox)
+        self._open_tier(audit)
+        self._fill_count = 1
+        self._filled_at = self._committed_at = time.monotonic()
+        self._stopped = self._closed = False
+        self._client.subscribe(
+            [topics] if isinstance(topics, str) else list(topics),
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def __iter__(self) -> Iterator[Message]:
+        """Every message, waiting for more, until `stop` or `close`."""
+        take = self.take
+        while not self._stopped:
+            while (message := take()) is not None:
+                yield message
+                if self._stopped:
+                    return
+            self.refill()
+
+    def take(self) -> Message | None:
+        """The next message that is at hand already, if there is one: never waits."""
+        if not self._inbox.ready:
+            return None
+        progress = self._progress
+        message = progress.hand = self._inbox.ready.popleft()
+        if progress.taken is not None:
+            progress.taken.append(message.raw)
+        return message
+
+    def refill(self) -> None:
+        """Get more messages for `take`, waiting a moment if there are none."""
+        self._between()
+        self._fill(_WAIT_S, self._fill_count)
+
+    def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
+        """The next messages, as many as there are; none if `timeout_s` pass without one."""
+        ready, progress = self._inbox.ready, self._progress
+        self._between()
+        if not ready:
+            self._fill(timeout_s, max_messages)
+        messages = [ready.popleft() for _ in range(min(len(ready), max_messages))]
+        progress.hand = messages
+        if progress.taken is not None:
+            progress.taken.extend(message.raw for message in messages)
+        return messages
+
+    def commit(self) -> None:
+        """Move the group past every message that was handed out, the last one included. Raises SkylogError."""
+        self._progress.commit(wait=True, with_hand=True)
+        self._committed_at = time.monotonic()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped
+
+    def stop(self) -> None:
+        """End the iteration, from any thread. The consumer has still to be closed."""
+        self._stopped = True
+
+    def close(self) -> None:
+        """Commit what was handed out, unless commits are manual, and leave the group."""
+        self._progress.hand = None
+        self._leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        if failure is None:
+            self.close()
+        else:
+            self._leave()  # what is in hand was not finished: it comes again
+
+    # -- moving
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that this member owns now."""
+        return sorted(_key(each) for each in self._client.assignment())
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset to read next, in each partition that has been read from."""
+        return self._progress.next_offsets(with_hand=True)
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go to an offset of a partition that this member owns."""
+        self._move({TopicPartition(topic, partition): offset})
+
+    def rewind(self) -> None:
+        """Go to the oldest message of every partition that this member owns."""
+        owned = self._owned()
+        ranges = Admin(self._connection).offset_ranges(owned)
+        self._move({key: ranges[key].start_offset for key in owned})
+
+    def seek_to_time(self, timestamp_ms: int) -> None:
+        """Go to the first message at or after a time, or the end, in every partition that this member owns."""
+        owned = self._owned()
+        admin = Admin(self._connection)
+        found, ranges = admin.offsets_at(owned, timestamp_ms), admin.offset_ranges(owned)
+        self._move({key: ranges[key].end_offset if at is None else at for key, at in found.items()})
+
+    def _owned(self) -> list[TopicPartition]:
+        """The partitions of this member, which may have to join first."""
+        deadline = time.monotonic() + _ATTEMPTS_S
+        while not self._client.assignment():
+            if time.monotonic() > deadline:
+                raise SkylogError(f"no partition was assigned to this member of group '{self.group}'; has it too many?")
+            self._inbox.fill(_WAIT_S)
+        return self.assignment
+
+    def _move(self, offsets: Mapping[TopicPartition, int]) -> None:
+        owned = self._owned()
+        for key, offset in offsets.items():
+            if key not in owned:
+                raise SkylogError(
+                    f"{key} is not this member's; group '{self.group}' gave it {', '.join(map(str, owned))}"
+                )
+            self._progress.moved(key, offset)
+        self._inbox.forget(offsets)
+        targets = [LibraryPartition(*key, offset) for key, offset in offsets.items()]
+        # Not `seek`, which is refused in a partition that has just been assigned, or that has failed.
+        if self._is_cooperative:
+            self._client.incremental_unassign(targets)
+            self._client.incremental_assign(targets)
+        else:
+            others = [each for each in self._client.position(self._client.assignment()) if _key(each) not in offsets]
+            begun = [each for each in others if each.offset >= 0]
+            for each in begun:
+                self._progress.placed(_key(each), each.offset)
+            fresh = [each for each in others if each.offset < 0]
+            self._client.assign([*targets, *begun, *(self._starts(self._committed(fresh)) if fresh else ())])
+
+    # -- between messages
+
+    def _fill(self, timeout_s: float, max_messages: int) -> None:
+        try:
+            self._inbox.fill(timeout_s, max_messages)
+        except TopicNotFoundError as error:
+            logger.warning("%s; group '%s' waits for it", error, self.group)
+        self._filled_at = time.monotonic()
+
+    def _between(self) -> None:
+        """Everything handed out is done with: commit it if it is time."""
+        self._progress.hand = None
+        now = time.monotonic()
+        if self._commit_mode == "batch":
+            self._progress.commit(wait=True, with_hand=True)
+        elif self._commit_mode == "auto" and now - self._committed_at >= COMMIT_EVERY_S:
+            self._committed_at = now
+            self._commit_quietly(wait=False)
+        if self._tier is not None:
+            self._tier.tick()
+        # A slow application is given few messages at a time, so that its progress is known, a quick one many.
+        took_s = now - self._filled_at
+        if took_s < _SWIFT_S:
+            self._fill_count = min(self._fill_count * 2, MAX_MESSAGES)
+        elif took_s > _SLOW_S:
+            self._fill_count = max(self._fill_count // 2, 1)
+
+    def _commit_quietly(self, *, wait: bool) -> None:
+        """A commit that nobody asked for must not stop the application: the next one makes up for it."""
+        try:
+            self._progress.commit(wait=wait, with_hand=False)
+        except SkylogError as error:
+            logger.warning("%s", error)
+
+    # -- the group
+
+    def _open_tier(self, audit: ConsumerAudit | None) -> None:
+        self._tier: ConsumerTier | None = None
+        self._engine: Engine | None = None
+        if audit is not None:
+            self._engine = Engine(Connection(self._connection.bootstrap), _REPORTS)
+            self._tier = audit.open_consumer(self.group, self._engine.publish)
+            self._progress.count_with(self._tier)
+
+    def _on_assign(self, client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
+        committed = self._committed(partitions)
+        self._progress.assigned(committed)
+        if self._is_cooperative:
+            client.incremental_assign(self._starts(committed))
+        else:
+            client.assign(self._starts(committed))
+
+    def _starts(self, committed: list[LibraryPartition]) -> list[LibraryPartition]:
+        return [LibraryPartition(*_key(each), self._start_offset(each)) for each in committed]
+
+    def _start_offset(self, committed: LibraryPartition) -> int:
+        if callable(self._start):
+            wanted = self._start(_key(committed))
+            if wanted is not None:
+                return wanted
+        if committed.offset >= 0:
+            return int(committed.offset)
+        return int(OFFSET_END if self._start == "latest" else OFFSET_BEGINNING)
+
+    def _committed(self, partitions: list[LibraryPartition]) -> list[LibraryPartition]:
+        deadline = time.monotonic() + _ATTEMPTS_S
+        while True:
+            try:
+                return list(self._client.committed(partitions, timeout=_ATTEMPTS_S / 3))
+            except KafkaException as error:
+                if time.monotonic() > deadline:
+                    raise self._connection.error(error, f"asking for the offsets of group '{self.group}'") from error
+
+    def _on_revoke(self, _client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
+        if self._commit_mode != "manual":
+            self._commit_quietly(wait=True)
+        self._on_lost(_client, partitions)
+
+    def _on_lost(self, _client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
+        keys = [_key(each) for each in partitions]
+        self._progress.revoked(keys)
+        self._inbox.forget(keys)
+
+    def _on_commit(self, error: Any, partitions: list[LibraryPartition]) -> None:
+        self._progress.on_commit(error, partitions)
+
+    def _leave(self) -> None:
+        if self._closed:
+            return
+        self._stopped = self._closed = True
+        if self._commit_mode != "manual":
+            self._commit_quietly(wait=True)
+        self._client.close()  # tells the group, and revokes what is owned
+        if self._tier is not None and self._engine is not None:
+            self._tier.close()
+            self._engine.close(_ATTEMPTS_S)
+
+
+def _key(partition: LibraryPartition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)

@@ -1,0 +1,130 @@
+"""What becomes of one message that was sent: a future, made cheap enough to be made for every message."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka import Message as LibraryMessage
+
+from skylog.client.errors import DeliveryError
+from skylog.model import NO_OFFSET
+
+if TYPE_CHECKING:
+    from skylog.client.engine import Engine
+    from skylog.client.tier import ProducerTier
+
+logger = logging.getLogger(__name__)
+
+
+class Position(NamedTuple):
+    """Where a message is stored. The offset is -1 where nobody was asked for it (acks=0)."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Delivery:
+    """The fate of a message, as a future: `done`, `result`, `exception`, `add_done_callback`.
+
+    `_state` is the engine until librdkafka calls the object itself, on the engine's thread; then it is where the
+    message is stored, or the error. No lock guards it: that call sets the state and then looks for waiters, while a
+    waiter puts itself among the engine's waiters and then looks at the state, so one of them always sees the other.
+    """
+
+    __slots__ = ("_state", "topic")
+
+    def __init__(self, engine: Engine, topic: str) -> None:
+        self._state: Engine | tuple[int, int] | DeliveryError = engine
+        self.topic = topic
+
+    def __call__(self, error: LibraryError | None, message: LibraryMessage) -> None:
+        engine: Any = self._state
+        if error is None:
+            engine.delivered_count += 1
+            offset = message.offset()
+            self._state = (message.partition() or 0, NO_OFFSET if offset is None or offset < 0 else offset)
+        else:
+            self._state = engine.fail(error, self.topic, message.partition())
+        if engine.waiters:
+            engine.run_waiters(self)
+
+    def done(self) -> bool:
+        return isinstance(self._state, tuple | DeliveryError)
+
+    def result(self, timeout_s: float | None = None) -> Position:
+        """Wait until the message is stored. Raises DeliveryError if it will not be, TimeoutError if it takes longer."""
+        outcome = self._wait(timeout_s)
+        if isinstance(outcome, DeliveryError):
+            raise outcome
+        return Position(self.topic, *outcome)
+
+    def exception(self, timeout_s: float | None = None) -> DeliveryError | None:
+        """Wait like `result`; what it would raise."""
+        outcome = self._wait(timeout_s)
+        return outcome if isinstance(outcome, DeliveryError) else None
+
+    def add_done_callback(self, callback: Callable[[Delivery], None]) -> None:
+        """Call back when the fate is known: on the thread that hears of it, or at once."""
+        state = self._state
+        if isinstance(state, tuple | DeliveryError):
+            call_back(callback, self)
+            return
+        state.waiters.setdefault(self, []).append(callback)
+        if self.done():
+            state.run_waiters(self)
+
+    def withdrawn(self) -> None:
+        """The message was never handed over."""
+
+    def _wait(self, timeout_s: float | None) -> tuple[int, int] | DeliveryError:
+        if not self.done():
+            settled = threading.Event()
+            self.add_done_callback(lambda _: settled.set())
+            settled.wait(timeout_s)
+        if isinstance(self._state, tuple | DeliveryError):
+            return self._state
+        raise TimeoutError(f"nothing is known yet of a message to '{self.topic}' after {timeout_s} s")
+
+    def __repr__(self) -> str:
+        if isinstance(self._state, DeliveryError):
+            return f"<Delivery to {self.topic}, failed: {self._state}>"
+        if isinstance(self._state, tuple):
+            return f"<Delivery to {self.topic}-{self._state[0]} at offset {self._state[1]}>"
+        return f"<Delivery to {self.topic}, pending>"
+
+
+class AuditedDelivery(Delivery):
+    """A delivery that an audit hears of, too."""
+
+    __slots__ = ("_sent_ms", "_tier")
+
+    def __init__(self, engine: Engine, topic: str, tier: ProducerTier, sent_ms: int) -> None:
+        super().__init__(engine, topic)
+        self._tier = tier
+        self._sent_ms = sent_ms
+        tier.sent(topic, sent_ms)
+
+    def __call__(self, error: LibraryError | None, message: LibraryMessage) -> None:
+        super().__call__(error, message)
+        if isinstance(self._state, DeliveryError):
+            self._tier.failed(self.topic, self._sent_ms, may_be_stored=self._state.may_be_stored)
+        else:
+            key: Any = message.key()
+            size_bytes = len(message) + (len(key) if key else 0)
+            self._tier.acknowledged(self.topic, self._sent_ms, message.timestamp()[1], size_bytes)
+
+    def withdrawn(self) -> None:
+        self._tier.failed(self.topic, self._sent_ms, may_be_stored=False)
+
+
+def call_back(callback: Callable[[Any], None], argument: Any) -> None:
+    """Run what an application wants to be called with; if that fails, nothing else does."""
+    try:
+        callback(argument)
+    except Exception:
+        logger.exception("a callback has failed")

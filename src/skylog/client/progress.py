@@ -1,0 +1,133 @@
+"""How far a member of a group has come, and the commits that say so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from confluent_kafka import Consumer as LibraryConsumer
+from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka import KafkaException
+from confluent_kafka import Message as LibraryMessage
+from confluent_kafka import TopicPartition as LibraryPartition
+
+from skylog.client.connection import Connection
+from skylog.client.inbox import Inbox
+from skylog.client.message import Message
+from skylog.client.tier import ConsumerTier
+from skylog.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class Progress:
+    """What the application is done with, in each partition that this member owns.
+
+    Of the messages that librdkafka handed out, some are still `ready` in the inbox and some are in the application's
+    `hand`; it is done with all others. So the next offset of a partition is that of its first message that is ready, or
+    librdkafka's own position where there is none, and nothing need be done per message to know it.
+    """
+
+    def __init__(self, group: str, client: LibraryConsumer, connection: Connection, inbox: Inbox) -> None:
+        self.hand: Message | Sequence[Message] | None = None
+        self.taken: list[LibraryMessage] | None = None  # since the tier was last told; None without a tier
+        self.failed_count = 0
+        self._group = group
+        self._client = client
+        self._connection = connection
+        self._inbox = inbox
+        self._tier: ConsumerTier | None = None
+        self._committed: dict[TopicPartition, int] = {}
+        self._moved: dict[TopicPartition, int] = {}
+
+    def count_with(self, tier: ConsumerTier) -> None:
+        self._tier = tier
+        self.taken = []
+
+    def assigned(self, committed: Iterable[LibraryPartition]) -> None:
+        """Partitions are this member's from now on; `committed` is what the group has of them."""
+        for each in committed:
+            key = TopicPartition(each.topic, each.partition)
+            self._committed[key] = each.offset
+            if self._tier is not None:
+                self._tier.assigned(*key, each.metadata)
+
+    def revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        for key in partitions:
+            self._committed.pop(key, None)
+            self._moved.pop(key, None)
+            if self._tier is not None:
+                self._tier.revoked(*key)
+
+    def moved(self, key: TopicPartition, offset: int) -> None:
+        """The application went elsewhere in a partition."""
+        self._tell(with_hand=True)
+        self.placed(key, offset)
+        if self._tier is not None:
+            self._tier.moved(*key)
+
+    def placed(self, key: TopicPartition, offset: int) -> None:
+        """librdkafka has been told to read on from here, and has forgotten where it was."""
+        self._moved[key] = offset
+
+    def next_offsets(self, *, with_hand: bool) -> dict[TopicPartition, int]:
+        """The offset after the last message that is done with, in every partition that has one."""
+        offsets = {}
+        for each in self._client.position(self._client.assignment()):
+            key = TopicPartition(each.topic, each.partition)
+            if each.offset >= 0:
+                offsets[key] = each.offset
+            elif key in self._moved:  # where nothing has been read since
+                offsets[key] = self._moved[key]
+        unfinished = [] if with_hand else self._in_hand()
+        for message in reversed([*unfinished, *self._inbox.ready]):
+            offsets[message.topic_partition] = message.offset
+        return offsets
+
+    def commit(self, *, wait: bool, with_hand: bool) -> None:
+        """Let the group's offsets be what is done with. Raises SkylogError if `wait` and that fails."""
+        offsets = self.next_offsets(with_hand=with_hand)
+        self._tell(with_hand=with_hand)
+        changed = [
+            LibraryPartition(*key, offset, "" if self._tier is None else self._tier.metadata(*key, offset))
+            for key, offset in offsets.items()
+            if self._committed.get(key) != offset
+        ]
+        if not changed:
+            return
+        try:
+            if wait:
+                self.on_commit(None, self._client.commit(offsets=changed, asynchronous=False) or changed, wait=True)
+            else:
+                self._client.commit(offsets=changed, asynchronous=True)
+        except KafkaException as error:
+            self.failed_count += 1
+            raise self._connection.error(error, f"committing the offsets of group '{self._group}'") from error
+
+    def on_commit(self, error: LibraryError | None, partitions: list[LibraryPartition], *, wait: bool = False) -> None:
+        """What became of a commit."""
+        for each in partitions:
+            key = TopicPartition(each.topic, each.partition)
+            failure = error or each.error
+            if failure is None:
+                self._committed[key] = each.offset
+                if self._tier is not None:
+                    self._tier.committed(*key, each.offset)
+            elif wait:
+                raise KafkaException(failure)
+            else:
+                self.failed_count += 1
+                logger.warning("group '%s' could not commit %s at %d: %s", self._group, key, each.offset, failure.str())
+
+    def _in_hand(self) -> Sequence[Message]:
+        if self.hand is None:
+            return ()
+        return (self.hand,) if isinstance(self.hand, Message) else self.hand
+
+    def _tell(self, *, with_hand: bool) -> None:
+        """Let the tier know of everything that is done with."""
+        if self._tier is None or not self.taken:
+            return
+        kept = 0 if with_hand else len(self._in_hand())
+        done, self.taken = self.taken[: len(self.taken) - kept], self.taken[len(self.taken) - kept :]
+        self._tier.consumed(done)

@@ -1,0 +1,134 @@
+"""Reading one partition from an explicit offset, without a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, Self
+
+from confluent_kafka import TopicPartition as LibraryPartition
+
+from skylog.client.admin import Admin
+from skylog.client.connection import Connection
+from skylog.client.errors import OffsetOutOfRangeError
+from skylog.client.inbox import Inbox
+from skylog.client.message import Message
+from skylog.client.serializers import Deserializer
+from skylog.errors import SkylogError
+from skylog.model import TopicPartition
+
+Offset = int | Literal["earliest", "latest"]
+
+_WAIT_S: Final = 0.2
+_SETTINGS: Final[dict[str, Any]] = {
+    "group.id": "skylog-simple-consumer",  # the library wants one; no group is joined and nothing is committed
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "allow.auto.create.topics": False,
+    "fetch.queue.backoff.ms": 10,  # by default a quick reader is made to wait for a second, again and again
+    "auto.offset.reset": "error",
+}
+
+
+class SimpleConsumer:
+    """Reads one partition. `offset` is always the offset of the next message to read; assign to it to go elsewhere.
+
+        consumer = SimpleConsumer("letters", partition=0, offset=1)
+        [message.text() for message in consumer.consume()]   # ["b", "c", "d", "e"]
+        consumer.offset                                      # 5
+        consumer.offset = 0                                  # once more, from the start
+        for message in consumer:                             # waits for more at the end of the log
+            print(message.offset, message.text())
+
+    The application keeps the offset wherever it likes; kept together with what was made of the messages, each of them
+    counts exactly once. `offset` may also be "earliest" or "latest". One thread uses it at a time.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int = 0,
+        offset: Offset = "earliest",
+        bootstrap: str | None = None,
+        *,
+        deserializer: Deserializer | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.topic_partition = TopicPartition(topic, partition)
+        self._connection = Connection(bootstrap)
+        self._admin = Admin(self._connection)
+        self._check_partition()
+        self._client = self._connection.consumer({**_SETTINGS, **(config or {})})
+        self._inbox = Inbox(self._client, self._connection, deserializer)
+        self._closed = False
+        self._last: Message | None = None  # that was handed out since the offset was set
+        self.offset = offset
+
+    @property
+    def offset(self) -> int:
+        """The offset of the next message to read."""
+        return self._offset if self._last is None else self._last.offset + 1
+
+    @offset.setter
+    def offset(self, offset: Offset) -> None:
+        self._offset = self._resolve(offset)
+        self._last = None
+        self._inbox.ready.clear()
+        self._client.assign([LibraryPartition(*self.topic_partition, self._offset)])
+
+    def seek_to_time(self, timestamp_ms: int) -> None:
+        """Go to the first message at or after a time; to the end of the log if there is none."""
+        found = self._admin.offsets_at([self.topic_partition], timestamp_ms)[self.topic_partition]
+        self.offset = "latest" if found is None else found
+
+    def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
+        """The next messages, as many as there are; none if the log has no more and `timeout_s` pass without one.
+
+        Raises OffsetOutOfRangeError if retention has taken the offset, BrokerUnreachableError if no broker answers.
+        """
+        ready = self._inbox.ready
+        if not ready:
+            self._inbox.fill(timeout_s, max_messages)
+        if not ready and self._connection.down_reason is not None:
+            self._connection.metadata(self._client)  # raises unless a broker answers again
+        messages = [ready.popleft() for _ in range(min(len(ready), max_messages))]
+        if messages:
+            self._last = messages[-1]
+        return messages
+
+    def __iter__(self) -> Iterator[Message]:
+        """Every message from `offset` on; waits at the end of the log, and while no broker can be reached."""
+        ready = self._inbox.ready
+        while not self._closed:
+            while ready:
+                message = self._last = ready.popleft()
+                yield message
+            if not self._closed:
+                self._inbox.fill(_WAIT_S)
+
+    def close(self) -> None:
+        self._closed = True
+        self._inbox.ready.clear()
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_partition(self) -> None:
+        topic, partition = self.topic_partition
+        count = len(self._admin.describe_topic(topic).partitions)
+        if not 0 <= partition < count:
+            raise SkylogError(f"topic '{topic}' has no partition {partition}: it has {count}, numbered from 0")
+
+    def _resolve(self, offset: Offset) -> int:
+        """The offset itself, checked: librdkafka would tell of a wrong one only when it is asked for messages."""
+        range_ = self._admin.offset_ranges([self.topic_partition])[self.topic_partition]
+        if offset == "earliest":
+            return range_.start_offset
+        if offset == "latest":
+            return range_.end_offset
+        if not range_.start_offset <= offset <= range_.end_offset:
+            raise OffsetOutOfRangeError(*self.topic_partition, offset, range_.start_offset, range_.end_offset)
+        return offset

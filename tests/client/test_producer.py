@@ -1,0 +1,299 @@
+"""Producer against a real broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer as BareConsumer
+from confluent_kafka import TopicPartition as LibraryPartition
+
+from skylog import Admin, Producer
+from skylog.client import BufferFullError, Delivery, DeliveryError, Position, SerializeError, TopicNotFoundError
+from skylog.errors import ConfigError, SkylogError
+from skylog.model import TopicPartition
+from skylog.testing import BrokerProcess, consume
+
+NOBODY = "127.0.0.1:1"
+
+
+def test_a_delivery_tells_where_the_message_is_stored(skylog_bootstrap: str, skylog_topic: str) -> None:
+    with Producer(skylog_bootstrap) as producer:
+        first = producer.send(skylog_topic, b"one")
+        assert first.result(10) == Position(skylog_topic, 0, 0)
+        assert first.done()
+        assert first.exception() is None
+        assert producer.send(skylog_topic, b"two").result(10).offset == 1
+
+
+@dataclasses.dataclass
+class Page:
+    path: str
+
+
+def test_bytes_text_and_anything_json_can_be_sent(skylog_bootstrap: str, skylog_topic: str) -> None:
+    with Producer(skylog_bootstrap) as producer:
+        for value in (b"\x00\xff", "tëxt", {"a": [1, None]}, 7, Page("/"), bytearray(b"array"), None):
+            producer.send(skylog_topic, value)
+    values = [message.value for message in consume(skylog_bootstrap, skylog_topic, 7)]
+    assert values == [b"\x00\xff", "tëxt".encode(), b'{"a":[1,null]}', b"7", b'{"path":"/"}', b"array", None]
+
+
+def test_key_partition_headers_and_time_arrive(
+    skylog_bootstrap: str, four_partitions: str, skylog_admin: Admin
+) -> None:
+    with Producer(skylog_bootstrap) as producer:
+        producer.send(
+            four_partitions,
+            "value",
+            key="key",
+            partition=2,
+            headers=[("trace", b"1"), ("trace", "2"), ("none", None)],
+            timestamp_ms=1_700_000_000_123,
+        )
+    bare = BareConsumer({"bootstrap.servers": skylog_bootstrap, "group.id": "unused"})
+    bare.assign([LibraryPartition(four_partitions, 2, 0)])
+    message = bare.poll(10)
+    bare.close()
+    assert message is not None
+    assert (message.key(), message.value(), message.timestamp()[1]) == (b"key", b"value", 1_700_000_000_123)
+    assert message.headers() == [("trace", b"1"), ("trace", b"2"), ("none", None)]
+
+
+def test_serializers_are_pluggable_and_see_every_value(skylog_bootstrap: str, skylog_topic: str) -> None:
+    with Producer(
+        skylog_bootstrap,
+        serializer=lambda value: bytes(reversed(value)),
+        key_serializer=lambda key: str(key + 1).encode(),
+    ) as producer:
+        producer.send(skylog_topic, b"abc", key=1)
+    [message] = consume(skylog_bootstrap, skylog_topic, 1)
+    assert (message.key, message.value) == (b"2", b"cba")
+
+
+def test_what_no_serializer_can_write_is_refused_with_advice(skylog_bootstrap: str, skylog_topic: str) -> None:
+    with Producer(skylog_bootstrap) as producer, pytest.raises(SerializeError, match="give the producer a serializer"):
+        producer.send(skylog_topic, object())
+
+
+def murmur2_of_java(data: bytes) -> int:
+    """Kafka's murmur2, written down from its definition to check the library's choice."""
+    mask, m, h = 0xFFFFFFFF, 0x5BD1E995, 0x9747B28C ^ len(data)
+    whole = len(data) // 4 * 4
+    for i in range(0, whole, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = (h * m & mask) ^ k
+    if data[whole:]:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+def test_a_key_goes_to_the_partition_that_javas_client_chooses(skylog_bootstrap: str, four_partitions: str) -> None:
+    with Producer(skylog_bootstrap) as producer:
+        for number in range(50):
+            key = f"key-{number}".encode()
+            chosen = producer.send(four_partitions, b"", key=key).result(10).partition
+            assert chosen == (murmur2_of_java(key) & 0x7FFFFFFF) % 4
+
+
+def test_a_random_partitioner_spreads_one_key(skylog_bootstrap: str, four_partitions: str) -> None:
+    with Producer(skylog_bootstrap, partitioner="random") as producer:
+        deliveries = [producer.send(four_partitions, b"", key=b"same") for _ in range(200)]
+        assert {delivery.result(10).partition for delivery in deliveries} == {0, 1, 2, 3}
+
+
+def test_a_keyed_partitioner_keeps_a_key_in_one_place(skylog_bootstrap: str, four_partitions: str) -> None:
+    with Producer(skylog_bootstrap, partitioner="keyed") as producer:
+        deliveries = [producer.send(four_partitions, b"", key=b"same") for _ in range(50)]
+        assert len({delivery.result(10).partition for delivery in deliveries}) == 1
+
+
+def test_a_partitioner_that_chooses_what_there_is_not_is_told(skylog_bootstrap: str, four_partitions: str) -> None:
+    with (
+        Producer(skylog_bootstrap, partitioner=lambda key, count: count) as producer,
+        pytest.raises(SkylogError, match=r"chose 4 for key b'k'; .* has 4 partitions, numbered from 0"),
+    ):
+        producer.send(four_partitions, b"", key=b"k")
+
+
+def test_a_partitioner_of_an_impossible_topic_is_told(skylog_bootstrap: str) -> None:
+    with Producer(skylog_bootstrap, partitioner=lambda key, count: 0) as producer, pytest.raises(TopicNotFoundError):
+        producer.send("no/topic", b"")
+
+
+def test_an_unknown_partitioner_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="expected murmur2, keyed, random, or a function"):
+        Producer(partitioner="murmur3")
+
+
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_level_of_acks_and_every_codec(
+    skylog_bootstrap: str, skylog_topic: str, acks: object, compression: str
+) -> None:
+    with Producer(skylog_bootstrap, acks=acks, compression=compression) as producer:  # type: ignore[arg-type]
+        deliveries = [producer.send(skylog_topic, f"message {number}" * 20) for number in range(100)]
+        offsets = [delivery.result(10).offset for delivery in deliveries]
+    assert offsets == ([-1] * 100 if acks == 0 else list(range(100)))
+    assert len(consume(skylog_bootstrap, skylog_topic, 100)) == 100
+
+
+def test_a_batch_is_stored_when_its_block_ends(skylog_bootstrap: str, skylog_topic: str, skylog_admin: Admin) -> None:
+    with Producer(skylog_bootstrap, config={"linger.ms": 60_000}) as producer:
+        with producer.batch():
+            deliveries = [producer.send(skylog_topic, str(number)) for number in range(10)]
+            assert not any(delivery.done() for delivery in deliveries)
+        assert all(delivery.done() for delivery in deliveries)
+    key = TopicPartition(skylog_topic, 0)
+    assert len(skylog_admin.offset_ranges([key])[key]) == 10
+
+
+def test_a_batch_raises_for_what_was_not_stored(skylog_bootstrap: str, skylog_topic: str) -> None:
+    with (
+        Producer(skylog_bootstrap) as producer,
+        pytest.raises(DeliveryError, match="topics describe"),
+        producer.batch(),
+    ):
+        producer.send(skylog_topic, b"", partition=77)
+
+
+def test_a_message_that_is_too_large_is_refused_by_name(skylog_bootstrap: str, skylog_topic: str) -> None:
+    with Producer(skylog_bootstrap) as producer, pytest.raises(DeliveryError, match=skylog_topic) as caught:
+        producer.send(skylog_topic, b"x" * 2_000_000)
+    assert not caught.value.may_be_stored
+
+
+def test_without_a_broker_the_delivery_says_so_and_the_log_too(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.WARNING),
+        Producer(NOBODY, config={"message.timeout.ms": 500}) as producer,
+    ):
+        delivery = producer.send("anything", b"")
+        with pytest.raises(DeliveryError, match="skylog serve"):
+            delivery.result(30)
+        assert (producer.delivered_count, producer.failed_count) == (0, 1)
+    assert "a message to topic 'anything' was not delivered" in caplog.text
+
+
+def test_a_result_that_is_not_there_yet_times_out() -> None:
+    producer = Producer(NOBODY)
+    with pytest.raises(TimeoutError):
+        producer.send("anything", b"").result(0.05)
+    assert producer.close(timeout_s=0.1) == 1
+
+
+def test_a_full_queue_takes_no_offer_and_makes_send_wait() -> None:
+    producer = Producer(NOBODY, config={"queue.buffering.max.messages": 10})
+    assert [producer.offer("anything", b"") for _ in range(12)] == [True] * 10 + [False] * 2
+    with pytest.raises(BufferFullError, match="queue of messages has been full"):
+        producer.send("anything", b"", wait=False)
+    producer.close(timeout_s=0.1)
+
+
+def test_send_goes_on_when_the_queue_has_room_again(skylog_bootstrap: str, skylog_topic: str) -> None:
+    with Producer(skylog_bootstrap, config={"queue.buffering.max.messages": 10}) as producer:
+        for number in range(1000):
+            producer.send(skylog_topic, str(number))
+        assert producer.flush() == 0
+        assert producer.delivered_count == 1000
+
+
+def test_callbacks_run_and_one_that_fails_hurts_nobody(
+    skylog_bootstrap: str, skylog_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    called = threading.Event()
+
+    def fail(_delivery: Delivery) -> None:
+        raise RuntimeError("the application's own mistake")
+
+    with Producer(skylog_bootstrap) as producer:
+        delivery = producer.send(skylog_topic, b"")
+        delivery.add_done_callback(lambda _: called.set())
+        delivery.add_done_callback(fail)
+        assert called.wait(10)
+        assert producer.send(skylog_topic, b"").result(10).offset == 1
+    assert "the application's own mistake" in caplog.text
+
+
+def test_a_closed_producer_says_so(skylog_bootstrap: str, skylog_topic: str) -> None:
+    producer = Producer(skylog_bootstrap)
+    producer.send(skylog_topic, b"")
+    assert producer.close() == 0
+    assert producer.delivered_count == 1
+    with pytest.raises(SkylogError, match="closed"):
+        producer.send(skylog_topic, b"")
+
+
+def test_many_threads_send_through_one_producer(skylog_bootstrap: str, skylog_topic: str) -> None:
+    with Producer(skylog_bootstrap) as producer:
+
+        def work(name: int) -> None:
+            for number in range(500):
+                producer.send(skylog_topic, f"{name}:{number}")
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        producer.flush()
+        assert producer.delivered_count == 2000
+    values = [message.text() for message in consume(skylog_bootstrap, skylog_topic, 2000)]
+    for name in range(4):
+        assert [value for value in values if value.startswith(f"{name}:")] == [f"{name}:{n}" for n in range(500)]
+
+
+def run_script(script: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_is_queued_when_the_process_ends_is_sent(skylog_bootstrap: str, skylog_topic: str) -> None:
+    script = """
+import sys
+from skylog import Producer
+producer = Producer(sys.argv[1], config={"linger.ms": 60_000})
+for number in range(100):
+    producer.send(sys.argv[2], str(number))
+"""
+    run_script(script, skylog_bootstrap, skylog_topic)
+    assert len(consume(skylog_bootstrap, skylog_topic, 100)) == 100
+
+
+def test_a_forked_child_sends_too(skylog_bootstrap: str, skylog_topic: str) -> None:
+    script = """
+import os, sys
+from skylog import Producer
+producer = Producer(sys.argv[1])
+producer.send(sys.argv[2], "parent").result(10)
+child = os.fork()
+producer.send(sys.argv[2], "child" if child == 0 else "parent again").result(10)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    run_script(script, skylog_bootstrap, skylog_topic)
+    values = [message.text() for message in consume(skylog_bootstrap, skylog_topic, 3)]
+    assert sorted(values) == ["child", "parent", "parent again"]
+
+
+def test_messages_outlive_a_broker_that_is_killed(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker, Producer(broker.bootstrap) as producer:
+        deliveries = []
+        for number in range(3000):
+            deliveries.append(producer.send("survivors", str(number), partition=0))
+            if number == 1000:
+                assert deliveries[0].result(10).offset == 0
+                broker.kill()
+            if number == 2000:
+                broker.start()
+        assert [delivery.result(60).offset for delivery in deliveries] == list(range(3000))
+        values = [message.text() for message in consume(broker.bootstrap, "survivors", 3000)]
+    assert values == [str(number) for number in range(3000)]

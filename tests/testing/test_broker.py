@@ -1,0 +1,137 @@
+"""A broker in the hands of somebody else's test: started, broken, started again, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from skylog.testing import BrokerProcess, BrokerProcessError, consume, produce, wait_until
+
+START_LIMIT_S = 1.0
+OWNER = """
+import signal
+from skylog.testing import BrokerProcess
+broker = BrokerProcess().start()
+print(broker.pid, flush=True)
+signal.pause()
+"""
+
+
+def values(broker: BrokerProcess, topic: str) -> list[bytes | None]:
+    return [message.value for message in consume(broker.bootstrap, topic)]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_broker_is_ready_in_under_a_second() -> None:
+    taken_s = []
+    while len(taken_s) < 5 and min(taken_s, default=START_LIMIT_S) >= START_LIMIT_S:  # the machine may be busy
+        began = time.monotonic()
+        with BrokerProcess():
+            taken_s.append(time.monotonic() - began)
+    assert min(taken_s) < START_LIMIT_S, f"starts took {taken_s}"
+
+
+def test_a_broker_of_its_own_directory_leaves_nothing_behind() -> None:
+    with BrokerProcess() as broker:
+        produce(broker.bootstrap, "letters", ["a"])
+        pid, home = broker.pid, broker.data_dir.parent
+        assert any(broker.data_dir.iterdir())
+    assert not is_alive(pid)
+    assert not home.exists()
+
+
+def test_a_given_directory_is_kept(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        produce(broker.bootstrap, "letters", ["a"])
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert values(broker, "letters") == [b"a"]
+
+
+def test_a_restart_keeps_address_and_messages() -> None:
+    with BrokerProcess() as broker:
+        bootstrap, pid = broker.bootstrap, broker.pid
+        produce(bootstrap, "letters", ["a", "b"])
+        broker.restart()
+        assert (broker.bootstrap, broker.pid == pid) == (bootstrap, False)
+        assert values(broker, "letters") == [b"a", b"b"]
+
+
+def test_a_killed_broker_is_gone_until_it_is_started_again() -> None:
+    with BrokerProcess() as broker:
+        bootstrap = broker.bootstrap
+        produce(bootstrap, "letters", ["a"])
+        broker.kill()
+        assert not broker.is_running
+        broker.start()
+        assert broker.bootstrap == bootstrap
+        assert values(broker, "letters") == [b"a"]
+
+
+def test_settings_reach_the_broker() -> None:
+    with BrokerProcess(settings={"num.partitions": "3"}) as broker:
+        produce(broker.bootstrap, "letters", ["a"], partition=2)
+        assert values(broker, "letters") == [b"a"]
+
+
+def test_a_broker_that_does_not_start_says_why() -> None:
+    broker = BrokerProcess(settings={"num.partitionz": "1"})
+    with pytest.raises(BrokerProcessError, match=r"num\.partitions"):
+        broker.start()
+    assert not broker.is_running
+    broker.close()
+
+
+def test_a_port_in_use_is_named() -> None:
+    with BrokerProcess() as first, pytest.raises(BrokerProcessError, match=f"127.0.0.1:{first.port}"):
+        BrokerProcess(port=first.port).start()
+
+
+def test_what_was_logged_can_be_read_after_the_end() -> None:
+    with BrokerProcess() as broker:
+        broker.restart()
+    assert broker.stderr().count("Try it, in another terminal") == 2
+
+
+def test_a_broker_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # whoever is killed does not tidy up
+    command = [sys.executable, "-c", OWNER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        assert is_alive(pid)
+        owner.kill()
+    try:
+        wait_until(lambda: not is_alive(pid), "the broker to follow its owner")
+    finally:
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_broker_outlives_the_thread_that_started_it() -> None:
+    broker = BrokerProcess()
+    starter = threading.Thread(target=broker.start)
+    starter.start()
+    starter.join()
+    try:
+        produce(broker.bootstrap, "letters", ["a"])
+        assert values(broker, "letters") == [b"a"]
+    finally:
+        broker.close()
+
+
+def test_ctrl_c_in_the_terminal_is_not_meant_for_the_broker() -> None:
+    with BrokerProcess() as broker:
+        assert os.getpgid(broker.pid) != os.getpgid(0)
