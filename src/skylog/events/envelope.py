@@ -1,0 +1,102 @@
+"""The one form that all events have: a JSON object around what the application says. Knows no producer.
+
+{"id": "0190f3c1a2b47d1e5a0c9be24f6d7713",     unique; sorts by time
+ "event": "post.create",
+ "timestamp": 1720791474.868,                  when it happened, in seconds since 1970
+ "user": {"id": 7, "created_at": 1700000000.0},  who did it; null where nobody is logged in
+ "attributes": {"id": 42, "title": "Hello"},
+ "server": "web-1",
+ "application": "blog"}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import orjson
+
+from skylog.errors import SkylogError
+
+_PLAIN_IDS: Final = (str, int, UUID)
+
+
+class EventError(SkylogError):
+    """An event that cannot be put into the envelope."""
+
+
+class Message(NamedTuple):
+    """An event that is ready to be sent. The key is the user's id, so that what one user does stays in order."""
+
+    value: bytes
+    key: bytes | None
+    timestamp_ms: int
+
+
+class Envelope:
+    """Puts the events of one application on one server into their form."""
+
+    def __init__(self, application: str, server: str) -> None:
+        self._application = application
+        self._server = server
+
+    def seal(self, event: str, user: object, attributes: Mapping[str, Any], timestamp_ms: int) -> Message:
+        """Raises EventError, orjson's TypeError, and whatever a property of `user` or a `__str__` may raise."""
+        actor = None if user is None else _actor(user)
+        value = orjson.dumps(
+            {
+                "id": f"{timestamp_ms:012x}{os.urandom(10).hex()}",
+                "event": event,
+                "timestamp": timestamp_ms / 1000,
+                "user": actor,
+                "attributes": attributes,
+                "server": self._server,
+                "application": self._application,
+            },
+            _plain,
+            orjson.OPT_NON_STR_KEYS,
+        )
+        return Message(value, None if actor is None else str(actor["id"]).encode(), timestamp_ms)
+
+
+def _actor(user: Any) -> dict[str, Any] | None:
+    if isinstance(user, _PLAIN_IDS):
+        return {"id": user, "created_at": None}
+    get: Callable[[str, None], Any] = user.get if isinstance(user, Mapping) else partial(getattr, user)
+    user_id = get("id", None)
+    if user_id is None:
+        user_id = get("pk", None)
+    if user_id is None:
+        _check_anonymous(user)
+        return None
+    created_at = get("created_at", None)
+    return {"id": user_id, "created_at": _seconds(get("date_joined", None) if created_at is None else created_at)}
+
+
+def _check_anonymous(user: Any) -> None:
+    """Without an id it is a visitor: an empty mapping, Django's AnonymousUser, Flask-Login's and Starlette's likes."""
+    if not isinstance(user, Mapping) and not hasattr(user, "id") and getattr(user, "is_authenticated", True):
+        raise EventError(
+            f"{type(user).__name__} has neither `id` nor `pk`: give an object that has, a mapping, or the id itself"
+        )
+
+
+def _seconds(moment: Any) -> float | None:
+    if isinstance(moment, str):
+        moment = datetime.fromisoformat(moment)
+    if isinstance(moment, datetime):
+        return moment.timestamp()
+    return None if moment is None else float(moment)
+
+
+def _plain(value: Any) -> Any:
+    """What orjson does not know by itself, in a form that it knows."""
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value)
