@@ -1,0 +1,227 @@
+"""What skylog's clients cost over bare confluent-kafka: the same work by both, in turn, in one process.
+
+Bare code is what the library's own documentation shows: `produce` with a delivery callback and `poll(0)` after each;
+`consume` of lists of messages, each looked at for an error. The leanest code possible (no callbacks, no polling) and
+the one most people write (`poll` per message) are shown beside it. All use the same librdkafka settings.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.channel import create_topic
+from benchmarks.report import Check, Column, Options, Report, Table, median
+from benchmarks.servers import broker
+
+VALUE = b"v" * 200
+TOPIC = "bench"
+OVERHEAD_BAR = 1.15
+PRODUCER_SETTINGS: dict[str, Any] = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random"}
+CONSUMER_SETTINGS: dict[str, Any] = {"enable.auto.commit": False, "fetch.queue.backoff.ms": 10}
+
+Work = Callable[[str, int, Path], None]
+
+
+def bare_produce(bootstrap: str, count: int, _: Path) -> None:
+    from confluent_kafka import Producer
+
+    failures = []
+
+    def on_delivery(error: Any, message: Any) -> None:
+        if error is not None:
+            failures.append(message)
+
+    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER_SETTINGS})
+    for _number in range(count):
+        while True:
+            try:
+                producer.produce(TOPIC, VALUE, on_delivery=on_delivery)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    producer.flush()
+    assert not failures
+
+
+def leanest_produce(bootstrap: str, count: int, _: Path) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER_SETTINGS})
+    for _number in range(count):
+        while True:
+            try:
+                producer.produce(TOPIC, VALUE)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush()
+
+
+def skylog_produce(bootstrap: str, count: int, _: Path) -> None:
+    from skylog import Producer
+
+    with Producer(bootstrap) as producer:
+        for _number in range(count):
+            producer.send(TOPIC, VALUE)
+        producer.flush()
+        assert (producer.delivered_count, producer.failed_count) == (count, 0)
+
+
+def audited_produce(bootstrap: str, count: int, work_dir: Path) -> None:
+    from skylog import Producer
+    from skylog.audit import ProducerAudit
+
+    with Producer(bootstrap, audit=ProducerAudit("benchmark", journal_dir=work_dir)) as producer:
+        for _number in range(count):
+            producer.send(TOPIC, VALUE)
+        producer.flush()
+        assert producer.failed_count == 0
+
+
+def bare_consume(bootstrap: str, count: int, _: Path) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bare", **CONSUMER_SETTINGS})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    seen = size = 0
+    while seen < count:
+        for message in consumer.consume(1000, 0.1):
+            if message.error() is not None:
+                raise RuntimeError(message.error().str())
+            size += len(message.value() or b"")
+            seen += 1
+    consumer.close()
+
+
+def poll_consume(bootstrap: str, count: int, _: Path) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bare", **CONSUMER_SETTINGS})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    seen = size = 0
+    while seen < count:
+        message = consumer.poll(0.1)
+        if message is None:
+            continue
+        if message.error() is not None:
+            raise RuntimeError(message.error().str())
+        size += len(message.value() or b"")
+        seen += 1
+    consumer.close()
+
+
+def simple_consume(bootstrap: str, count: int, _: Path) -> None:
+    from skylog import SimpleConsumer
+
+    size = 0
+    with SimpleConsumer(TOPIC, 0, 0, bootstrap) as consumer:
+        for seen, message in enumerate(consumer, 1):
+            size += len(message.value)
+            if seen == count:
+                break
+
+
+def group_consume(bootstrap: str, count: int, _: Path) -> None:
+    _consume_in_group(bootstrap, count)
+
+
+def audited_consume(bootstrap: str, count: int, _: Path) -> None:
+    from skylog.audit import ConsumerAudit
+
+    _consume_in_group(bootstrap, count, audit=ConsumerAudit())
+
+
+def _consume_in_group(bootstrap: str, count: int, **options: Any) -> None:
+    from skylog import Consumer
+
+    size = 0
+    with Consumer(TOPIC, f"group-{time.monotonic_ns()}", bootstrap, **options) as consumer:
+        for seen, message in enumerate(consumer, 1):
+            size += len(message.value)
+            if seen == count:
+                break
+
+
+PRODUCE: dict[str, Work] = {
+    "bare: callback and poll": bare_produce,
+    "bare: the leanest": leanest_produce,
+    "Producer.send": skylog_produce,
+    "Producer.send, audited": audited_produce,
+}
+CONSUME: dict[str, Work] = {
+    "bare: consume(1000)": bare_consume,
+    "bare: poll()": poll_consume,
+    "SimpleConsumer": simple_consume,
+    "Consumer": group_consume,
+    "Consumer, audited": audited_consume,
+}
+HELD_TO_THE_BAR = ("Producer.send", "SimpleConsumer", "Consumer")
+
+
+def run(options: Options) -> Report:
+    count = 60_000 if options.quick else 300_000
+    work_dir = Path(tempfile.mkdtemp(prefix="skylog-overhead-", dir=options.work_dir))
+    report = Report("overhead", "skylog's clients against bare confluent-kafka, messages of 200 bytes")
+    try:
+        with broker(work_dir / "data", core=None) as server:
+            create_topic(server.address, TOPIC, 1)
+            for title, works in (("send", PRODUCE), ("consume", CONSUME)):
+                taken = _measure(works, server.bootstrap, count, options.rounds, work_dir)
+                rows = _rows(taken)
+                report.tables.append(Table(f"{title}: µs are CPU time per message, of all threads", _COLUMNS, rows))
+                report.checks += [
+                    Check(f"{row['what']}: time over bare", row["ratio"], OVERHEAD_BAR, at_most=True)
+                    for row in rows
+                    if row["what"] in HELD_TO_THE_BAR
+                ]
+    finally:
+        shutil.rmtree(work_dir)
+    report.notes += [
+        "“over bare” compares wall-clock time with the first row of each table, round by round; medians.",
+        "A Consumer's time includes joining and leaving its group.",
+    ]
+    return report
+
+
+_COLUMNS = (
+    Column("what", "code"),
+    Column("rate", "messages/s", "{:,.0f}"),
+    Column("cpu_us", "CPU µs", "{:.2f}"),
+    Column("ratio", "× bare", "{:.2f}"),
+    Column("cpu_ratio", "CPU × bare", "{:.2f}"),
+)
+
+
+def _measure(
+    works: dict[str, Work], bootstrap: str, count: int, rounds: int, work_dir: Path
+) -> dict[str, list[tuple[float, float]]]:
+    """Seconds and CPU seconds per message of each round; every round begins with another row."""
+    names = list(works)
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for number in range(rounds + 1):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            wall, cpu = time.perf_counter(), time.process_time()
+            works[name](bootstrap, count, work_dir)
+            if number:  # the first round warms up
+                taken[name].append(((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count))
+    return taken
+
+
+def _rows(taken: dict[str, list[tuple[float, float]]]) -> list[dict[str, Any]]:
+    bare = next(iter(taken.values()))
+    return [
+        {
+            "what": name,
+            "rate": 1 / median([wall for wall, _ in rounds]),
+            "cpu_us": median([cpu for _, cpu in rounds]) * 1e6,
+            "ratio": median([wall / before for (wall, _), (before, _) in zip(rounds, bare, strict=True)]),
+            "cpu_ratio": median([cpu / before for (_, cpu), (_, before) in zip(rounds, bare, strict=True)]),
+        }
+        for name, rounds in taken.items()
+    ]
