@@ -13,22 +13,36 @@ from skylog.testing import BrokerProcess
 ROOT = Path(__file__).parents[1]
 
 
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run(script: str, directory: Path, bootstrap: str) -> str:
+    """Run a program as a reader would; what it printed. It must not complain."""
+    path = directory / "example.py"
+    path.write_text(script)
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        env={"SKYLOG_BOOTSTRAP": bootstrap},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
 def test_the_examples_of_the_clients_page_run_from_top_to_bottom(tmp_path: Path) -> None:
-    """All of them in one program, as a reader would type them."""
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "clients.md").read_text(), re.MULTILINE | re.DOTALL)
+    blocks = python_blocks("docs/clients.md")
     assert len(blocks) >= 10
-    script = tmp_path / "examples.py"
-    script.write_text("\n".join(blocks))
-    with BrokerProcess(tmp_path / "data", {"group.initial.rebalance.delay.ms": "0"}) as broker:
-        done = subprocess.run(
-            [sys.executable, str(script)],
-            env={"SKYLOG_BOOTSTRAP": broker.bootstrap},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        assert "{1, 2, 3}" in done.stdout
-        assert "hello Grace" in done.stdout
+    with BrokerProcess() as broker:
+        output = run("\n".join(blocks), tmp_path, broker.bootstrap)
         topics = {topic.name for topic in Admin(broker.bootstrap).list_topics() if not topic.is_internal}
-        assert topics == {"page_views", "visits", "pickles", "greetings"}
+    assert "{1, 2, 3}" in output
+    assert "hello Grace" in output
+    assert topics == {"page_views", "visits", "pickles", "greetings"}
+
+
+def test_the_first_example_of_the_readme_prints_what_it_says(tmp_path: Path, skylog_bootstrap: str) -> None:
+    output = run(python_blocks("README.md")[0], tmp_path, skylog_bootstrap)
+    assert output.splitlines() == ["['b', 'c', 'd', 'e']", *"abcde"]
