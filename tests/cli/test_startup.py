@@ -19,12 +19,15 @@ COMMANDS = [
     ["topics", "delete"],
     ["produce"],
     ["tail"],
+    ["replay"],
     ["log", "dump"],
     ["log", "verify"],
     ["groups", "list"],
     ["groups", "describe"],
     ["groups", "reset"],
     ["groups", "delete"],
+    ["audit", "show"],
+    ["audit", "verify"],
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from skylog import __version__
-from skylog.cli import groups, log, produce, serve, tail, topics
+from skylog.cli import audit, groups, log, produce, replay, serve, tail, topics
 from skylog.cli.output import fail
 from skylog.errors import SkylogError
 
@@ -40,7 +40,9 @@ app.command("serve")(serve.serve)
 app.add_typer(topics.app, name="topics")
 app.command("produce")(produce.produce)
 app.command("tail")(tail.tail)
+app.command("replay")(replay.replay)
 app.add_typer(groups.app, name="groups")
+app.add_typer(audit.app, name="audit")
 app.add_typer(log.app, name="log")
 
 

@@ -25,8 +25,8 @@ Configs = Annotated[
 ]
 
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-_AGO: Final = re.compile(r"(?:\d+(?:ms|s|m|h|d|w))+")
-_AGO_PART: Final = re.compile(r"(\d+)(ms|s|m|h|d|w)")
+_DURATION: Final = re.compile(r"(?:\d+(?:ms|s|m|h|d|w))+")
+_DURATION_PART: Final = re.compile(r"(\d+)(ms|s|m|h|d|w)")
 _NUMBERS: Final = re.compile(r"\d+(?:,\d+)*", re.ASCII)
 
 
@@ -56,9 +56,8 @@ def parse_partitions(texts: Iterable[str], option: str) -> dict[str, set[int] | 
 
 def parse_when(text: str, now_ms: int, option: str = "--time") -> int:
     """Milliseconds since 1970 of `2024-05-01T12:00`, local unless it has a zone, or of `1h30m`, so long ago."""
-    if _AGO.fullmatch(text):
-        ago_ms = sum(int(count) * _UNITS_MS[unit] for count, unit in _AGO_PART.findall(text))
-        return max(now_ms - ago_ms, 0)
+    if _DURATION.fullmatch(text):
+        return max(now_ms - _duration_ms(text), 0)
     try:
         moment = datetime.fromisoformat(text)
         return max(int(moment.timestamp() * 1000), 0)
@@ -67,3 +66,14 @@ def parse_when(text: str, now_ms: int, option: str = "--time") -> int:
             f"'{text}' is no time: give ISO 8601 such as 2024-05-01T12:00, or how long ago, such as 30m or 2h",
             param_hint=option,
         ) from None
+
+
+def parse_duration_ms(text: str, option: str) -> int:
+    """Milliseconds of `90s` or `1h30m`."""
+    if not _DURATION.fullmatch(text):
+        raise typer.BadParameter(f"'{text}' is no length of time: give such as 30s, 2m or 1h30m", param_hint=option)
+    return _duration_ms(text)
+
+
+def _duration_ms(text: str) -> int:
+    return sum(int(count) * _UNITS_MS[unit] for count, unit in _DURATION_PART.findall(text))

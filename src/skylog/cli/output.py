@@ -47,7 +47,7 @@ def print_heading(title: str, facts: str) -> None:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: Iterable[str] = ()) -> None:
-    """A table for people; the columns named in `numbers` stand to the right."""
+    """A table for people; the columns named in `numbers` stand to the right. A cell may be a Text of one line."""
     from rich.table import Table
     from rich.text import Text
 
@@ -56,7 +56,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, num
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(escape_controls(str(cell))) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(escape_controls(str(cell))) for cell in row))
     stdout.print(table)
 
 

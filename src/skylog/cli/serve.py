@@ -61,6 +61,7 @@ def serve(
 async def _run(data_dir: Path, host: str, port: int, config: ServerConfig) -> None:
     import asyncio
 
+    from skylog.audit.stored_tier import StoredTier
     from skylog.broker import Broker
 
     stopping = asyncio.Event()
@@ -72,11 +73,14 @@ async def _run(data_dir: Path, host: str, port: int, config: ServerConfig) -> No
         bound = await broker.start(host, port)
     except OSError as error:
         raise SkylogError(f"cannot listen on {host}:{port}: {error.strerror or error}; is --port in use?") from error
+    audit = StoredTier(broker)
+    audit.start()
     address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
     sys.stdout.write(f"listening on {address}\n")
     sys.stdout.flush()
     _greet(address)
     await stopping.wait()
+    await audit.stop()
     await broker.stop()
 
 

@@ -63,6 +63,7 @@ class Progress:
         """The application went elsewhere in a partition."""
         self._tell(with_hand=True)
         self.placed(key, offset)
+        self._committed.pop(key, None)  # coming back to the same offset is worth a commit
         if self._tier is not None:
             self._tier.moved(*key)
 

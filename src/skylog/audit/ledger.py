@@ -1,0 +1,136 @@
+"""The reports of one topic, added up by tier, source and window. Compares nothing; that is done by `books`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from skylog.audit.report import Count, Report, ReportError, Tier
+
+Windows = tuple[int, int]
+"""The first and the last window that a count covers, numbered since 1970."""
+
+
+class Tally:
+    """Messages by the windows that they lie in: one window, or several where nobody could tell."""
+
+    def __init__(self, window_ms: int) -> None:
+        self._window_ms = window_ms
+        self.messages: dict[Windows, int] = defaultdict(int)
+        self.uncertain: dict[Windows, int] = defaultdict(int)
+
+    def add(self, count: Count) -> None:
+        windows = count.start_ms // self._window_ms, (count.end_ms - 1) // self._window_ms
+        if count.messages:
+            self.messages[windows] += count.messages
+        if count.uncertain:
+            self.uncertain[windows] += count.uncertain
+
+    @property
+    def first(self) -> Windows | None:
+        """The earliest windows that something was counted in."""
+        return min((*self.messages, *self.uncertain), default=None)
+
+
+@dataclass(slots=True)
+class Reader:
+    """What one group or table has counted, and from where and how far it has read each partition."""
+
+    tally: Tally
+    start_offsets: dict[int, int] = field(default_factory=dict)
+    end_offsets: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRange:
+    """What a broker counted of a partition from `start_offset` up to but without `end_offset`."""
+
+    start_offset: int
+    end_offset: int
+    report: Report
+
+
+def check_report(report: Report) -> None:
+    """Raise ReportError for one that makes no sense."""
+    for count in report.counts:
+        if count.start_ms >= count.end_ms or count.messages < 0 or count.uncertain < 0:
+            raise ReportError(f"report {report.id} of topic '{report.topic}' has an impossible count: {count}")
+    if report.tier is not Tier.PRODUCED and None in (report.partition, report.start_offset, report.end_offset):
+        raise ReportError(f"report {report.id} of topic '{report.topic}' does not say which offsets it counted")
+
+
+class Ledger:
+    """One topic's reports.
+
+    A broker that starts again after a crash counts once more from where one of its reports began, and its log may be
+    shorter than before. So a stored report takes the place of all earlier ones of its partition that began where it
+    begins or later; the ranges of a partition are therefore always in the order of their start offsets.
+    """
+
+    def __init__(self, window_ms: int) -> None:
+        self._window_ms = window_ms
+        self.produced: Tally | None = None
+        self.ranges: dict[int, list[StoredRange]] = {}
+        self.readers: dict[tuple[Tier, str], Reader] = {}
+
+    def add(self, report: Report) -> None:
+        """Raises what `check_report` does, and then is as before."""
+        check_report(report)
+        partition, start_offset, end_offset = report.partition, report.start_offset, report.end_offset
+        if report.tier is Tier.PRODUCED or partition is None or start_offset is None or end_offset is None:
+            self.produced = self.produced or Tally(self._window_ms)
+            self._count(self.produced, report)
+        elif report.tier is Tier.STORED:
+            ranges = self.ranges.setdefault(partition, [])
+            while ranges and ranges[-1].start_offset >= start_offset:
+                ranges.pop()
+            ranges.append(StoredRange(start_offset, end_offset, report))
+        else:
+            reader = self.readers.setdefault((report.tier, report.source), self.new_reader())
+            self._count(reader.tally, report)
+            reader.start_offsets[partition] = min(start_offset, reader.start_offsets.get(partition, start_offset))
+            reader.end_offsets[partition] = max(end_offset, reader.end_offsets.get(partition, end_offset))
+
+    def new_reader(self) -> Reader:
+        return Reader(Tally(self._window_ms))
+
+    def stored(self) -> Tally | None:
+        """What brokers counted; None if none has."""
+        if not self.ranges:
+            return None
+        tally = Tally(self._window_ms)
+        for ranges in self.ranges.values():
+            for each in ranges:
+                self._count(tally, each.report)
+        return tally
+
+    def is_from_the_middle(self, reader: Reader) -> bool:
+        """Whether it began after the first message that is known, so that it never had the earlier ones."""
+        for partition, start_offset in reader.start_offsets.items():
+            ranges = self.ranges.get(partition)
+            if ranges is None and self.ranges:
+                continue  # nothing is known of this partition
+            if start_offset > (ranges[0].start_offset if ranges else 0):
+                return True
+        return False
+
+    def unread(self, reader: Reader) -> Tally:
+        """What is stored that the reader has not come to yet, as far as the ranges tell: all of one that it is in."""
+        tally = Tally(self._window_ms)
+        for partition, ranges in self.ranges.items():
+            for each in _beyond(ranges, reader.end_offsets.get(partition, 0)):
+                self._count(tally, each.report)
+        return tally
+
+    @staticmethod
+    def _count(tally: Tally, report: Report) -> None:
+        for count in report.counts:
+            tally.add(count)
+
+
+def _beyond(ranges: list[StoredRange], end_offset: int) -> Iterator[StoredRange]:
+    for each in reversed(ranges):
+        if each.end_offset <= end_offset:
+            return
+        yield each

@@ -1,0 +1,184 @@
+"""One topic of the books: its tiers side by side in every window, and what to say of each window.
+
+Messages pass from producers to brokers, and from there to each group of consumers and each table that they land in.
+Every tier is compared with the one before it: stored with produced, each reader with stored. Where no broker reports,
+as on a cluster of other brokers, readers are compared with produced. A tier that has never reported for a topic is not
+missed. What cannot be told:
+
+* Messages from before the first window that a producer reported came from producers that did not count yet.
+* A group that began in the middle of the log never had what was there before; it is judged from the window after its
+  first.
+* Messages that a producer is uncertain of may be stored or not. Either is right.
+* What a group has not come to yet is late and not lost: whatever broker's reports end after its last offset may be.
+
+`settle` describes how messages are placed whose window is not known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from skylog.audit.ledger import Ledger, Reader, Tally, Windows
+from skylog.audit.report import Tier
+from skylog.audit.settle import Guide, Series, Span, align, settle
+from skylog.audit.verdict import SEVERITY, Balance, Finding, Verdict
+
+
+@dataclass(slots=True)
+class _Account:
+    """A tier that is compared with the reference.
+
+    In each window it may have up to `missing` fewer and up to `spare` more messages than the reference has. It is
+    judged from the window numbered `first_judged` on. `placed` are its messages in each window.
+    """
+
+    tier: Tier
+    source: str
+    series: Series
+    missing: list[int]
+    spare: list[int]
+    first_judged: int
+    placed: list[int]
+
+    def guide(self) -> Guide:
+        """What it wants of the reference."""
+        return [
+            None if number < self.first_judged else (count - self.spare[number], count + self.missing[number])
+            for number, count in enumerate(self.placed)
+        ]
+
+    def settle(self, reference: list[int]) -> None:
+        wanted = [
+            None if number < self.first_judged else (count - self.missing[number], count + self.spare[number])
+            for number, count in enumerate(reference)
+        ]
+        self.placed = settle(self.series, [wanted])
+
+    def finding(self, number: int, expected: int) -> Finding | None:
+        if number < self.first_judged:
+            return None
+        fewer = expected - self.placed[number]
+        too_few, too_many = fewer - self.missing[number], -fewer - self.spare[number]
+        if self.tier is Tier.PRODUCED:  # it comes before the reference, which has too many of what this has too few of
+            found = (Tier.STORED, "")
+            options = [(Verdict.LOST, too_many), (Verdict.DUPLICATED, too_few)]
+        else:
+            found = (self.tier, self.source)
+            options = [(Verdict.LOST, too_few), (Verdict.DUPLICATED, too_many), (Verdict.LATE, fewer)]
+        return next((Finding(*found, verdict, messages) for verdict, messages in options if messages > 0), None)
+
+
+class Page:
+    """The windows of one topic that any tier counted in, numbered in their order."""
+
+    def __init__(self, topic: str, ledger: Ledger, readers: Mapping[tuple[Tier, str], Reader], window_ms: int) -> None:
+        self._topic = topic
+        self._window_ms = window_ms
+        self._stored, self._produced = ledger.stored(), ledger.produced
+        tallies = [self._stored, self._produced, *(reader.tally for reader in readers.values())]
+        self._windows = sorted(
+            {window for tally in tallies if tally for windows in tally.messages for window in windows}
+        )
+        self._numbers = {window: number for number, window in enumerate(self._windows)}
+        self._first_produced = len(self._windows)
+        if self._produced and self._produced.first:
+            self._first_produced = bisect_left(self._windows, self._produced.first[0])
+        self._accounts = [*self._producers(), *(self._reader(ledger, *each) for each in sorted(readers.items()))]
+        self._reference = self._settle(self._series(self._stored or self._produced or Tally(window_ms)))
+
+    def balances(self, closed_ms: int) -> Iterator[Balance]:
+        """Windows that end after `closed_ms` are open."""
+        for number, window in enumerate(self._windows):
+            end_ms = (window + 1) * self._window_ms
+            found = [account.finding(number, self._reference[number]) for account in self._accounts]
+            findings = sorted((each for each in found if each), key=lambda each: -SEVERITY[each.verdict])
+            if all(number < account.first_judged for account in self._accounts):
+                verdict = Verdict.UNJUDGED
+            elif end_ms > closed_ms:
+                verdict = Verdict.OPEN
+            else:
+                verdict = findings[0].verdict if findings else Verdict.COMPLETE
+            balance = Balance(
+                self._topic,
+                window * self._window_ms,
+                end_ms,
+                self._count(Tier.PRODUCED, number) if number >= self._first_produced else None,
+                self._count(Tier.STORED, number),
+                self._counts(Tier.CONSUMED, number),
+                self._counts(Tier.LANDED, number),
+                verdict,
+                tuple(findings),
+            )
+            if findings or self._has_messages(number):
+                yield balance
+
+    # -- putting the page together
+
+    def _producers(self) -> list[_Account]:
+        """Producers, if there is a broker's count to compare them with."""
+        if not (self._stored and self._produced):
+            return []
+        uncertain = self._per_window(self._produced.uncertain)
+        return [self._account(Tier.PRODUCED, "", self._produced, uncertain, self._per_window({}), self._first_produced)]
+
+    def _reader(self, ledger: Ledger, key: tuple[Tier, str], reader: Reader) -> _Account:
+        first = 0 if self._stored else self._first_produced
+        if reader.tally.first and ledger.is_from_the_middle(reader):
+            first = max(first, bisect_left(self._windows, reader.tally.first[1] + 1))
+        missing = self._per_window(ledger.unread(reader).messages)
+        spare = self._per_window(self._produced.uncertain if self._produced and not self._stored else {})
+        return self._account(*key, reader.tally, missing, spare, first)
+
+    def _account(
+        self, tier: Tier, source: str, tally: Tally, missing: list[int], spare: list[int], first_judged: int
+    ) -> _Account:
+        series = self._series(tally)
+        return _Account(tier, source, series, missing, spare, first_judged, series.exact)
+
+    def _settle(self, reference: Series) -> list[int]:
+        """Place the messages of all tiers; those of the reference are returned."""
+        if any(account.series.spans for account in self._accounts):
+            aligned = align(
+                [reference, *(account.series for account in self._accounts)],
+                [0, *(account.first_judged for account in self._accounts)],
+            )
+            for account, placed in zip(self._accounts, aligned[1:], strict=True):
+                account.placed = placed
+        settled = settle(reference, [account.guide() for account in self._accounts])
+        for account in self._accounts:
+            account.settle(settled)
+        return settled
+
+    def _series(self, tally: Tally) -> Series:
+        exact = [0] * len(self._windows)
+        spans = []
+        for (first, last), messages in tally.messages.items():
+            if first == last:
+                exact[self._numbers[first]] += messages
+            else:
+                spans.append(Span(self._numbers[first], self._numbers[last], messages))
+        return Series(exact, spans)
+
+    def _per_window(self, messages: Mapping[Windows, int]) -> list[int]:
+        """How many of them each window may hold: all that are of it or of a span over it."""
+        changes = [0] * (len(self._windows) + 1)
+        for (first, last), count in messages.items():
+            changes[bisect_left(self._windows, first)] += count
+            changes[bisect_left(self._windows, last + 1)] -= count
+        return list(accumulate(changes[:-1]))
+
+    # -- reading it
+
+    def _count(self, tier: Tier, number: int) -> int | None:
+        if tier is (Tier.STORED if self._stored else Tier.PRODUCED if self._produced else None):
+            return self._reference[number]
+        return next((account.placed[number] for account in self._accounts if account.tier is tier), None)
+
+    def _counts(self, tier: Tier, number: int) -> dict[str, int]:
+        return {account.source: account.placed[number] for account in self._accounts if account.tier is tier}
+
+    def _has_messages(self, number: int) -> bool:
+        return bool(self._reference[number] or any(account.placed[number] for account in self._accounts))

@@ -1,0 +1,308 @@
+"""`skylog audit`: what every tier counted, side by side, and whether it balances."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_when
+from skylog.cli.output import fail, note, print_heading, print_json, print_table, stdout, write
+from skylog.cli.printable import escape_controls, iso_time
+
+if TYPE_CHECKING:
+    from skylog.audit.verdict import Balance
+    from skylog.cli.audit_topic import AuditTopic
+
+NOT_BALANCED: Final = 1
+NOTHING_TO_JUDGE: Final = 2
+AGAIN_S: Final = 0.25
+FOREVER_MS: Final = 1 << 62
+
+_STYLES: Final = {
+    "unjudged": "dim",
+    "open": "dim",
+    "complete": "green",
+    "late": "yellow",
+    "lost": "bold red",
+    "duplicated": "bold red",
+}
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="""Compare what producers, brokers and consumers have counted.
+
+    [bold]skylog audit show --since 1h[/]
+    """,
+)
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC", help="Only this one; may be given many times.", show_default="all"),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group",
+        metavar="GROUP",
+        help="Only this one; may be given many times. With --topic it is missed if it never reported.",
+        show_default="all",
+    ),
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="WHEN", help="From a time on: 2024-05-01T12:00, or 30m (ago).")
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only windows that begin before a time.")]
+Grace = Annotated[
+    str, typer.Option("--grace", metavar="TIME", help="How long after its end a window is open for reports.")
+]
+Window = Annotated[
+    str, typer.Option("--window", metavar="TIME", help="How long a window is; as long as the tiers' or longer.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """Which windows to look at."""
+
+    topics: list[str] | None
+    groups: list[str] | None
+    since_ms: int
+    until_ms: int
+    grace_ms: int
+    window_ms: int
+
+    @classmethod
+    def parse(
+        cls,
+        topics: list[str] | None,
+        groups: list[str] | None,
+        since: str | None,
+        until: str | None,
+        grace: str,
+        window: str,
+    ) -> _Selection:
+        from skylog.audit.counts import SMALLEST_WINDOW_MS
+
+        now_ms = _now_ms()
+        window_ms = parse_duration_ms(window, "--window")
+        if window_ms < SMALLEST_WINDOW_MS:
+            raise typer.BadParameter(f"a window has at least {SMALLEST_WINDOW_MS}ms", param_hint="--window")
+        return cls(
+            topics or None,
+            groups or None,
+            0 if since is None else parse_when(since, now_ms, "--since"),
+            FOREVER_MS if until is None else parse_when(until, now_ms, "--until"),
+            parse_duration_ms(grace, "--grace"),
+            window_ms,
+        )
+
+    def balances(self, reports: AuditTopic, *, is_all_closed: bool = False) -> list[Balance]:
+        """With `is_all_closed` no window counts as open."""
+        now_ms = FOREVER_MS if is_all_closed else _now_ms()
+        found = reports.books(self.window_ms).balance(now_ms, self.grace_ms, topics=self.topics, groups=self.groups)
+        return [
+            balance
+            for balance in found
+            if balance.window_end_ms > self.since_ms and reports.begins_ms <= balance.window_start_ms < self.until_ms
+        ]
+
+
+@app.command("show")
+def show(
+    topic: Topics = None,
+    group: Groups = None,
+    since: Since = None,
+    until: Until = None,
+    grace: Grace = "2m",
+    window: Window = "60s",
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Show per topic and window what was produced, stored and consumed, and a verdict.
+
+    Every tier is compared with the one before it. See docs/audit.md for the verdicts.
+
+    [bold]skylog audit show --topic orders --since 1h[/]
+    """
+    from skylog.cli.audit_topic import AuditTopic
+
+    selection = _Selection.parse(topic, group, since, until, grace, window)
+    reports = AuditTopic(bootstrap)
+    reports.refresh()
+    found = selection.balances(reports)
+    if json:
+        print_json([_object(balance) for balance in found])
+    else:
+        for name, rows in groupby(found, key=lambda balance: balance.topic):
+            _print_topic(name, list(rows))
+        if not found:
+            note("no report is about what was asked for")
+    _note_oddities(reports)
+
+
+@app.command("verify")
+def verify(
+    topic: Topics = None,
+    group: Groups = None,
+    since: Since = None,
+    until: Until = None,
+    grace: Grace = "2m",
+    window: Window = "60s",
+    wait_s: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            help="Wait so long for every window to balance, without any grace.",
+            show_default=False,
+        ),
+    ] = None,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Exit with 0 if the books balance, 1 if they don't, 2 if there is nothing to judge.
+
+    Windows that are not complete are listed. Those that are still open are not judged, unless it is to --wait.
+
+    [bold]skylog audit verify --since 1d[/]
+
+    [bold]skylog audit verify --topic orders --group billing --wait 30[/]
+    """
+    from skylog.cli.audit_topic import AuditTopic, NoAuditTopicError
+
+    selection = _Selection.parse(topic, group, since, until, grace, window)
+    reports = AuditTopic(bootstrap)
+    deadline = time.monotonic() + (wait_s or 0)
+    while True:
+        found: list[Balance] = []
+        try:
+            reports.refresh()
+            found = selection.balances(reports, is_all_closed=wait_s is not None)
+        except NoAuditTopicError as error:
+            if time.monotonic() >= deadline:
+                fail(str(error), NOTHING_TO_JUDGE)
+        code = _exit_code(found)
+        if code == 0 or time.monotonic() >= deadline:
+            break
+        time.sleep(AGAIN_S)
+    _print_verification(found, code, json=json)
+    _note_oddities(reports)
+    raise typer.Exit(code)
+
+
+# -- what is printed
+
+
+def _print_topic(name: str, rows: Sequence[Balance]) -> None:
+    from rich.text import Text
+
+    groups = sorted({group for row in rows for group in row.consumed})
+    tables = sorted({table for row in rows for table in row.landed})
+    numbers = [
+        "PRODUCED",
+        "STORED",
+        *(f"CONSUMED BY {each}" for each in groups),
+        *(f"LANDED IN {each}" for each in tables),
+    ]
+    cells = [
+        (
+            _window_time(row),
+            *map(_or_dash, (row.produced, row.stored)),
+            *(_or_dash(row.consumed.get(group)) for group in groups),
+            *(_or_dash(row.landed.get(table)) for table in tables),
+            Text(escape_controls(str(row)), style=_STYLES[row.verdict]),
+        )
+        for row in rows
+    ]
+    print_heading(name, _tally(rows))
+    print_table(["WINDOW", *map(escape_controls, numbers), "VERDICT"], cells, numbers=map(escape_controls, numbers))
+    stdout.print()
+
+
+def _print_verification(found: Sequence[Balance], code: int, *, json: bool) -> None:
+    wrong = [balance for balance in found if _is_judged(balance) and not balance.is_balanced]
+    if json:
+        print_json({"is_balanced": code == 0, "windows": _counts(found), "wrong": [_object(row) for row in wrong]})
+        return
+    for balance in wrong:
+        write(f"{_window_time(balance)}  {escape_controls(f'{balance.topic}  {balance}')}\n")
+    write({0: "balanced", NOT_BALANCED: "not balanced", NOTHING_TO_JUDGE: "nothing to judge"}[code])
+    write(f": {_tally(found)}\n")
+
+
+def _exit_code(found: Sequence[Balance]) -> int:
+    judged = [balance for balance in found if _is_judged(balance)]
+    if not judged:
+        return NOTHING_TO_JUDGE
+    return 0 if all(balance.is_balanced for balance in judged) else NOT_BALANCED
+
+
+def _is_judged(balance: Balance) -> bool:
+    return balance.verdict not in ("unjudged", "open")
+
+
+def _counts(found: Sequence[Balance]) -> dict[str, int]:
+    """How many windows have each verdict."""
+    return dict(Counter(balance.verdict.value for balance in found))
+
+
+def _tally(found: Sequence[Balance]) -> str:
+    windows = f"{len(found):,} window{'' if len(found) == 1 else 's'}"
+    return ", ".join([windows, *(f"{count:,} {verdict}" for verdict, count in _counts(found).items())])
+
+
+def _object(balance: Balance) -> dict[str, Any]:
+    return {
+        "topic": balance.topic,
+        "window_start": iso_time(balance.window_start_ms),
+        "window_start_ms": balance.window_start_ms,
+        "window_end_ms": balance.window_end_ms,
+        "produced": balance.produced,
+        "stored": balance.stored,
+        "consumed": dict(balance.consumed),
+        "landed": dict(balance.landed),
+        "verdict": balance.verdict.value,
+        "findings": [
+            {
+                "tier": finding.tier.value,
+                "source": finding.source,
+                "verdict": finding.verdict.value,
+                "messages": finding.messages,
+            }
+            for finding in balance.findings
+        ],
+    }
+
+
+def _window_time(balance: Balance) -> str:
+    """When it begins, in local time; milliseconds only where they matter."""
+    try:
+        moment = datetime.fromtimestamp(balance.window_start_ms // 1000)
+    except (ValueError, OverflowError, OSError):
+        return f"{balance.window_start_ms} ms"
+    is_whole = balance.window_start_ms % 1000 == 0 and balance.window_end_ms % 1000 == 0
+    return f"{moment:%Y-%m-%d %H:%M:%S}" + ("" if is_whole else f".{balance.window_start_ms % 1000:03d}")
+
+
+def _or_dash(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _note_oddities(reports: AuditTopic) -> None:
+    if reports.foreign_count:
+        note(f"{reports.foreign_count:,} messages of the audit topic are no reports and were left out")
+    if reports.begins_ms:
+        note(f"the audit topic begins at {iso_time(reports.begins_ms)}: windows from before that were left out")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,112 @@
+"""Placing messages whose window is not known: as near to the other tiers as can be, and never more or fewer of them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skylog.audit.settle import Guide, Series, Span, align, settle
+
+WINDOWS = 4
+
+
+def difference(placed: list[int], guides: list[Guide]) -> int:
+    wants = [(count, want) for guide in guides for count, want in zip(placed, guide, strict=True) if want]
+    return sum(max(want[0] - count, count - want[1], 0) for count, want in wants)
+
+
+def every_placement(series: Series) -> list[list[int]]:
+    choices = [range(span.first, span.last + 1) for span in series.spans for _ in range(span.messages)]
+    placements = []
+    for choice in product(*choices):
+        placed = list(series.exact)
+        for window in choice:
+            placed[window] += 1
+        placements.append(placed)
+    return placements
+
+
+def exactly(*counts: int) -> Guide:
+    return [(count, count) for count in counts]
+
+
+@st.composite
+def serieses(draw: st.DrawFn) -> Series:
+    """With spans over two windows, as batches have them."""
+    exact = draw(st.lists(st.integers(0, 3), min_size=WINDOWS, max_size=WINDOWS))
+    firsts = draw(st.lists(st.tuples(st.integers(0, WINDOWS - 2), st.integers(1, 3)), max_size=3))
+    return Series(exact, [Span(first, first + 1, messages) for first, messages in firsts])
+
+
+WANT = st.none() | st.tuples(st.integers(0, 6), st.integers(0, 2)).map(lambda want: (want[0], sum(want)))
+GUIDE = st.lists(WANT, min_size=WINDOWS, max_size=WINDOWS)
+
+
+@given(serieses(), st.lists(GUIDE, max_size=3))
+def test_no_placement_differs_less_from_the_guides(series: Series, guides: list[Guide]) -> None:
+    placements = every_placement(series)
+    placed = settle(series, guides)
+    assert placed in placements
+    assert difference(placed, guides) == min(difference(each, guides) for each in placements)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> tuple[list[int], list[Series]]:
+    """One truth, and what several tiers know of it: some of it exactly, some as spans of any length."""
+    truth = draw(st.lists(st.integers(0, 6), min_size=WINDOWS, max_size=WINDOWS))
+    seen = []
+    for _ in range(draw(st.integers(2, 4))):
+        exact = [draw(st.integers(0, count)) for count in truth]
+        spans = []
+        for window, count in enumerate(truth):
+            for _ in range(count - exact[window]):
+                first, last = draw(st.integers(0, window)), draw(st.integers(window, WINDOWS - 1))
+                spans.append(Span(first, last, 1))
+        seen.append(Series(exact, spans))
+    return truth, seen
+
+
+@given(views())
+def test_tiers_that_counted_the_same_are_aligned_whatever_their_spans_hide(
+    seen: tuple[list[int], list[Series]],
+) -> None:
+    truth, series = seen
+    first, *others = align(series, [0] * len(series))
+    assert sum(first) == sum(truth)
+    assert all(other == first for other in others)
+
+
+def test_a_loss_is_shown_in_the_window_that_a_second_guide_knows_of() -> None:
+    stored = Series([947, 900, 900], [Span(0, 1, 100), Span(1, 2, 100)])
+    produced, consumed = exactly(1000, 1000, 950), exactly(997, 1000, 950)
+    assert settle(stored, [produced, consumed]) == [997, 1000, 950]
+
+
+def test_what_only_one_guide_has_too_many_of_does_not_move_the_others_messages() -> None:
+    stored = Series([950, 900, 950], [Span(0, 1, 100), Span(1, 2, 100)])
+    produced, consumed = exactly(1000, 1000, 1000), exactly(1500, 1000, 1000)
+    assert settle(stored, [produced, consumed]) == [1000, 1000, 1000]
+
+
+def test_what_is_too_few_or_too_many_stands_as_late_as_it_can() -> None:
+    series = Series([5, 0, 5], [Span(0, 1, 10), Span(1, 2, 10)])
+    assert settle(series, [exactly(10, 10, 13)]) == [10, 10, 10]
+    assert settle(series, [exactly(10, 10, 7)]) == [10, 10, 10]
+
+
+def test_windows_without_a_guide_take_what_the_others_do_not_want() -> None:
+    series = Series([0, 0], [Span(0, 1, 10)])
+    assert settle(series, [[None, (4, 4)]]) == [6, 4]
+
+
+def test_a_span_does_not_reach_beyond_its_windows() -> None:
+    series = Series([0, 0, 0], [Span(0, 1, 10)])
+    assert settle(series, [exactly(0, 4, 6)])[2] == 0
+
+
+def test_a_series_that_takes_no_part_yet_keeps_its_messages_for_later() -> None:
+    whole, late = Series([10, 10], []), Series([0, 6], [Span(0, 1, 4)])
+    assert align([whole, late], [0, 0])[1] == [4, 6]
+    assert align([whole, late], [0, 1])[1] == [0, 10]
