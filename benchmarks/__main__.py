@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.report import RESULTS, Options, Report, show, store
 
-NAMES = ("limit", "users", "latency", "groups", "growth", "compaction", "start", "loops", "overhead")
+NAMES = ("limit", "users", "latency", "groups", "growth", "compaction", "start", "loops", "overhead", "events")
 
 
 def parse(arguments: list[str]) -> tuple[list[str], Options, bool]:
