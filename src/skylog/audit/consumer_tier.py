@@ -47,7 +47,7 @@ class CountedMessage(Protocol):
 class ConsumerAudit:
     """Counts what groups have consumed.
 
-        consumer = Consumer("localhost:9092", "clicks", group="billing", audit=ConsumerAudit())
+        consumer = Consumer("clicks", group="billing", audit=ConsumerAudit())
 
     window_ms: how finely time is cut; the same for all who are to be compared. interval_s: how often a report that
     could not be published is tried again.

@@ -45,7 +45,7 @@ DIRECTORY_VARIABLE: Final = "SKYLOG_AUDIT_DIR"
 class ProducerAudit:
     """Counts what producers of `application` have stored.
 
-        producer = Producer("localhost:9092", audit=ProducerAudit("shop"))
+        producer = Producer(audit=ProducerAudit("shop"))
 
     application: under which name the counts appear. window_ms: how finely time is cut; the same for all who are to be
     compared. interval_s: how often counts are published. journal_dir: where counts survive a crash of the process; by

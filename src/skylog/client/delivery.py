@@ -104,19 +104,21 @@ class AuditedDelivery(Delivery):
     __slots__ = ("_sent_ms", "_tier")
 
     def __init__(self, engine: Engine, topic: str, tier: ProducerTier, sent_ms: int) -> None:
-        super().__init__(engine, topic)
+        self._state = engine
+        self.topic = topic
         self._tier = tier
         self._sent_ms = sent_ms
         tier.sent(topic, sent_ms)
 
     def __call__(self, error: LibraryError | None, message: LibraryMessage) -> None:
-        super().__call__(error, message)
-        if isinstance(self._state, DeliveryError):
-            self._tier.failed(self.topic, self._sent_ms, may_be_stored=self._state.may_be_stored)
-        else:
+        Delivery.__call__(self, error, message)
+        if error is None:
             key: Any = message.key()
-            size_bytes = len(message) + (len(key) if key else 0)
+            size_bytes = len(message) + len(key) if key else len(message)
             self._tier.acknowledged(self.topic, self._sent_ms, message.timestamp()[1], size_bytes)
+        else:
+            failure = self.exception(0)
+            self._tier.failed(self.topic, self._sent_ms, may_be_stored=failure is not None and failure.may_be_stored)
 
     def withdrawn(self) -> None:
         self._tier.failed(self.topic, self._sent_ms, may_be_stored=False)

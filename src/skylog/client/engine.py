@@ -29,6 +29,8 @@ EXIT_S: Final = 30.0
 _WARN_EVERY_S: Final = 10.0
 _MAKE_TOPIC_EVERY_S: Final = 5.0
 _ANY_PARTITION: Final = -1
+_BUSY_COUNT: Final = 100
+_REST_S: Final = 0.005
 
 # After these nobody can tell whether the broker has stored the message.
 _UNKNOWN_FATE: Final = frozenset(
@@ -60,7 +62,7 @@ class Engine:
         self.produce = self.client.produce
         self.tier = None if audit is None else audit.open_producer(self.publish)
         self._turn = threading.Condition()
-        self._flushing = 0
+        self._flushing = self._hurried = 0  # how many wait for a flush; for anything at all
         self._stopping = False
         self._warned_at = self._tried_topic_at = -1e9
         self._unsaid = 0
@@ -72,13 +74,16 @@ class Engine:
     def wait(self, timeout_s: float) -> None:
         """Wait until the thread has heard something, or for so long."""
         with self._turn:
+            self._hurried += 1
             self._turn.wait(timeout_s)
+            self._hurried -= 1
 
     def flush(self, timeout_s: float | None) -> int:
         """Send without lingering and wait; how many messages are still not settled."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._turn:
             self._flushing += 1
+            self._hurried += 1
             try:
                 while len(self.client):
                     left_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
@@ -87,6 +92,7 @@ class Engine:
                     self._turn.wait(left_s)
             finally:
                 self._flushing -= 1
+                self._hurried -= 1
         return len(self.client)
 
     def close(self, timeout_s: float | None) -> int:
@@ -189,8 +195,12 @@ class Engine:
             else:
                 client.poll(POLL_S)
             if self.delivered_count != delivered_count:
+                is_busy = self.delivered_count - delivered_count >= _BUSY_COUNT
                 delivered_count = self.delivered_count
                 self._connection.down_reason = None
+                # Hearing of each batch at once would take the interpreter from those who send, again and again.
+                if is_busy and not self.waiters and not self._hurried:
+                    time.sleep(_REST_S)
             if self.tier is not None:
                 call_back(lambda tier: tier.tick(), self.tier)
             with self._turn:
