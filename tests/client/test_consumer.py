@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 import logging
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer as BareProducer
 
 from skylog import Admin, Consumer, ConsumerGroups, Producer
-from skylog.client import OffsetOutOfRangeError
+from skylog.client import BrokerUnreachableError, OffsetOutOfRangeError
 from skylog.client.serializers import from_json
 from skylog.errors import ConfigError, SkylogError
 from skylog.model import TopicPartition
@@ -160,7 +165,9 @@ def test_offsets_stored_beside_the_result_make_every_message_count_once(
         ) as consumer:
             for message in consumer:
                 with database:
-                    database.execute("BEGIN")
+                    database.execute("BEGIN IMMEDIATE")
+                    if message.offset < (stored_offset(message.topic_partition) or 0):
+                        continue
                     database.execute("UPDATE total SET amount = amount + ?", [message.value["amount"]])
                     if message.offset == fail_at:
                         raise RuntimeError("the power went off")
@@ -271,6 +278,24 @@ def test_a_wrong_option_is_refused_with_the_right_ones(options: dict[str, str]) 
         Consumer("topic", "group", **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("topics", "group"), [("topic", ""), ([], "group"), ("", "group")])
+def test_a_consumer_without_a_group_or_a_topic_is_refused(topics: str, group: str) -> None:
+    with pytest.raises(ConfigError, match="needs the name of its group"):
+        Consumer(topics, group)
+
+
+def test_a_setting_that_librdkafka_does_not_know_is_named() -> None:
+    with pytest.raises(ConfigError, match="no\\.such\\.setting"):
+        Consumer("topic", "group", config={"no.such.setting": 1})
+
+
+def test_a_closed_consumer_says_so(skylog_bootstrap: str, letters: str) -> None:
+    consumer = Consumer(letters, letters, skylog_bootstrap)
+    consumer.close()
+    with pytest.raises(SkylogError, match="closed"):
+        consumer.consume()
+
+
 def test_stop_ends_the_iteration_from_another_thread(skylog_bootstrap: str, letters: str) -> None:
     with Consumer(letters, letters, skylog_bootstrap) as consumer:
         for message in consumer:
@@ -303,3 +328,134 @@ def test_what_any_client_has_sent_is_read_as_it_was(skylog_bootstrap: str, skylo
     assert (message.key, message.value, message.headers) == (b"k", b"v", (("h", b"1"), ("h", None)))
     assert message.time.isoformat() == "2023-11-14T22:13:20+00:00"
     assert repr(message) == f"<Message {skylog_topic}-0 at 0: key b'k', value b'v'>"
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt, which may come at any moment."""
+
+
+@pytest.mark.parametrize("where", ["poll", "consume"])
+def test_ctrl_c_in_the_middle_of_a_fill_loses_nothing(
+    skylog_bootstrap: str, letters: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The messages have left librdkafka and have not come here yet."""
+    with Consumer(letters, letters, skylog_bootstrap) as consumer:
+        assert take(consumer, 1) == ["a"]
+        client = Breaking(consumer._client, where)
+        consumer._inbox.forget([TopicPartition(letters, 0)])
+        consumer.seek(letters, 0, 1)
+        monkeypatch.setattr(consumer._inbox, "_client", client)
+        with pytest.raises(Interrupted):
+            take(consumer, 1)
+        assert consumer.positions == {TopicPartition(letters, 0): 1}
+        assert take(consumer, 4) == ["b", "c", "d", "e"]
+
+
+class Breaking:
+    """librdkafka's consumer, with an interruption right after it has given its first message."""
+
+    def __init__(self, client: Any, where: str) -> None:
+        self._client = client
+        self._where = where
+
+    def poll(self, timeout_s: float) -> Any:
+        found = self._client.poll(timeout_s)
+        return self._interrupt("poll", found) if found is not None else None
+
+    def consume(self, count: int, timeout_s: float) -> Any:
+        return self._interrupt("consume", self._client.consume(count, timeout_s))
+
+    def _interrupt(self, where: str, found: Any) -> Any:
+        if where == self._where:
+            self._where = ""
+            raise Interrupted
+        return found
+
+
+def test_ctrl_c_ends_a_program_without_losing_a_message(skylog_bootstrap: str, skylog_topic: str) -> None:
+    script = """
+import sys
+from skylog import Consumer
+with Consumer(sys.argv[2], sys.argv[2], sys.argv[1]) as consumer:
+    for message in consumer:
+        print(message.offset, flush=True)
+"""
+    with Producer(skylog_bootstrap) as producer:
+        for number in range(20_000):
+            producer.send(skylog_topic, str(number))
+    with subprocess.Popen(
+        [sys.executable, "-c", script, skylog_bootstrap, skylog_topic], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        lines = [program.stdout.readline() for _ in range(3000)]
+        program.send_signal(signal.SIGINT)
+        lines += program.stdout.readlines()
+    last = int(lines[-1])
+    assert committed(skylog_bootstrap, skylog_topic)[0] <= last + 1
+    assert committed(skylog_bootstrap, skylog_topic)[0] >= last - 1
+
+
+def test_a_slow_application_commits_and_stays_in_its_group(
+    skylog_bootstrap: str, skylog_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skylog.client.consumer.COMMIT_EVERY_S", 0.2)
+    monkeypatch.setattr("skylog.client.consumer._TURN_S", 0.2)
+    with Producer(skylog_bootstrap) as producer:
+        for number in range(300):
+            producer.send(skylog_topic, str(number))
+    config = {"max.poll.interval.ms": 6000, "session.timeout.ms": 6000}
+    with Consumer(skylog_topic, skylog_topic, skylog_bootstrap, config=config) as consumer:
+        consumer._fill_count = 1000
+        seen = []
+        for message in consumer:
+            seen.append(message.offset)
+            time.sleep(0.025)  # the work of the application
+            if len(seen) == 100:
+                assert committed(skylog_bootstrap, skylog_topic)[0] >= 80
+            if len(seen) == 290:
+                break
+    assert seen == list(range(290))
+    assert committed(skylog_bootstrap, skylog_topic) == {0: 290}
+
+
+def test_a_start_function_that_fails_is_asked_again(skylog_bootstrap: str, letters: str) -> None:
+    with Consumer(letters, letters, skylog_bootstrap) as consumer:
+        assert take(consumer, 4) == list("abcd")
+    calls = []
+
+    def stored_offset(partition: TopicPartition) -> int:
+        calls.append(partition)
+        if len(calls) == 1:
+            raise RuntimeError("the database is away")
+        return 1
+
+    with Consumer(letters, letters, skylog_bootstrap, start=stored_offset) as consumer:
+        with pytest.raises(RuntimeError, match="the database is away"):
+            take(consumer, 1)
+        assert take(consumer, 4) == ["b", "c", "d", "e"]
+
+
+def test_a_group_that_began_at_the_latest_does_not_skip_what_came_while_it_was_away(
+    skylog_bootstrap: str, letters: str
+) -> None:
+    with Consumer(letters, letters, skylog_bootstrap, start="latest") as consumer:
+        wait_until(lambda: consumer.consume(timeout_s=0.1) or consumer.assignment, "an assignment")
+    with Producer(skylog_bootstrap) as producer:
+        producer.send(letters, "f", partition=0)
+    with Consumer(letters, letters, skylog_bootstrap, start="latest") as consumer:
+        assert take(consumer, 1) == ["f"]
+
+
+def test_without_a_broker_a_consumer_closes_soon_and_a_commit_says_what_is_wrong(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with Producer(broker.bootstrap) as producer:
+            producer.send("letters", "a")
+        consumer = Consumer("letters", "group", broker.bootstrap)
+        assert take(consumer, 1) == ["a"]
+        broker.kill()
+        wait_until(lambda: consumer.consume(timeout_s=0.1) or consumer._connection.down_reason, "to be noticed")
+        began = time.monotonic()
+        with pytest.raises(BrokerUnreachableError, match="skylog serve"):
+            consumer.commit()
+        consumer.close()
+        assert time.monotonic() - began < 15

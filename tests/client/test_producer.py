@@ -7,13 +7,15 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer as BareConsumer
 from confluent_kafka import TopicPartition as LibraryPartition
 
-from skylog import Admin, Producer
+from skylog import Admin, Producer, SimpleConsumer
+from skylog.audit import ProducerAudit
 from skylog.client import BufferFullError, Delivery, DeliveryError, Position, SerializeError, TopicNotFoundError
 from skylog.errors import ConfigError, SkylogError
 from skylog.model import TopicPartition
@@ -297,3 +299,127 @@ def test_messages_outlive_a_broker_that_is_killed(tmp_path: Path) -> None:
         assert [delivery.result(60).offset for delivery in deliveries] == list(range(3000))
         values = [message.text() for message in consume(broker.bootstrap, "survivors", 3000)]
     assert values == [str(number) for number in range(3000)]
+
+
+def test_a_producer_that_nobody_holds_any_more_still_sends_at_the_end(skylog_bootstrap: str, skylog_topic: str) -> None:
+    script = """
+import sys
+from skylog import Producer
+def send():
+    producer = Producer(sys.argv[1], config={"linger.ms": 60_000})
+    for number in range(100):
+        producer.send(sys.argv[2], str(number))
+send()
+"""
+    run_script(script, skylog_bootstrap, skylog_topic)
+    assert len(consume(skylog_bootstrap, skylog_topic, 100)) == 100
+
+
+def test_a_worker_of_multiprocessing_sends_what_it_has_queued(skylog_bootstrap: str, skylog_topic: str) -> None:
+    script = """
+import multiprocessing, sys
+from skylog import Producer
+producer = Producer(sys.argv[1], config={"linger.ms": 60_000})
+def work():
+    for number in range(100):
+        producer.send(sys.argv[2], str(number))
+worker = multiprocessing.get_context("fork").Process(target=work)
+worker.start()
+worker.join()
+"""
+    run_script(script, skylog_bootstrap, skylog_topic)
+    assert len(consume(skylog_bootstrap, skylog_topic, 100)) == 100
+
+
+def test_no_callback_is_lost_however_late_it_is_added(skylog_bootstrap: str, skylog_topic: str) -> None:
+    """The report of a message and the wish to hear of it meet at every possible moment."""
+    called = 0
+
+    def count(_delivery: Delivery) -> None:
+        nonlocal called
+        called += 1
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with Producer(skylog_bootstrap, config={"linger.ms": 0}) as producer:
+            for _ in range(20_000):
+                producer.send(skylog_topic, b"").add_done_callback(count)
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert called == 20_000
+
+
+def test_closing_twice_is_harmless_with_an_audit_and_without_a_broker(tmp_path: Path) -> None:
+    producer = Producer(NOBODY, audit=ProducerAudit("tests", journal_dir=tmp_path))
+    producer.send("anything", b"")
+    assert producer.close(timeout_s=0.2) == 1
+    assert producer.close() == 0
+
+
+def test_a_callback_of_librdkafka_that_fails_does_not_end_the_producer(
+    skylog_bootstrap: str, skylog_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = threading.Event()
+
+    def fail(_statistics: str) -> None:
+        failed.set()
+        raise RuntimeError("the application's own mistake")
+
+    config = {"statistics.interval.ms": 50, "stats_cb": fail}
+    with Producer(skylog_bootstrap, config=config) as producer:
+        producer.send(skylog_topic, b"one").result(10)
+        assert failed.wait(10)
+        assert producer.send(skylog_topic, b"two").result(10).offset == 1
+    assert "the application's own mistake" in caplog.text
+
+
+def test_a_batch_does_not_wait_for_what_other_threads_send(skylog_bootstrap: str, skylog_topic: str) -> None:
+    stop = threading.Event()
+    with Producer(skylog_bootstrap) as producer:
+
+        def go_on() -> None:
+            while not stop.is_set():
+                producer.send(skylog_topic, b"x" * 100)
+
+        other = threading.Thread(target=go_on)
+        other.start()
+        began = time.monotonic()
+        with producer.batch():
+            delivery = producer.send(skylog_topic, b"mine")
+        assert delivery.done()
+        assert time.monotonic() - began < 10
+        stop.set()
+        other.join()
+
+
+def test_an_own_partitioner_goes_on_while_the_broker_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skylog.client.partitioners.REFRESH_S", 0)
+    with (
+        BrokerProcess(tmp_path / "data", {"num.partitions": "4"}) as broker,
+        Producer(broker.bootstrap, partitioner=lambda key, count: key % count) as producer,
+    ):
+        assert producer.send("visits", b"", key=3).result(10).partition == 3
+        broker.kill()
+        delivery = producer.send("visits", b"", key=6)
+        broker.start()
+        assert delivery.result(30).partition == 2
+
+
+def test_offer_refuses_a_partitioner_that_may_wait(skylog_bootstrap: str, skylog_topic: str) -> None:
+    with (
+        Producer(skylog_bootstrap, partitioner=lambda key, count: 0) as producer,
+        pytest.raises(ConfigError, match="`send`, do not `offer`"),
+    ):
+        producer.offer(skylog_topic, b"")
+
+
+@pytest.mark.parametrize("acks", [2, -1, "1", "leader"])
+def test_acks_that_there_are_not_are_refused(acks: object) -> None:
+    with pytest.raises(ConfigError, match="expected 'all', 1 or 0"):
+        Producer(acks=acks)  # type: ignore[arg-type]
+
+
+def test_settings_on_how_to_reach_a_cluster_go_to_every_client(skylog_bootstrap: str) -> None:
+    with pytest.raises(ConfigError, match="librdkafka refuses the configuration"):
+        SimpleConsumer("topic", bootstrap=skylog_bootstrap, config={"security.protocol": "nonsense"})

@@ -11,7 +11,7 @@ import pytest
 from skylog import Admin, Producer, SimpleConsumer
 from skylog.client import BrokerUnreachableError, DeserializeError, OffsetOutOfRangeError, TopicNotFoundError
 from skylog.client.serializers import from_json, from_text
-from skylog.errors import SkylogError
+from skylog.errors import ConfigError, SkylogError
 from skylog.testing import BrokerProcess, wait_until
 
 
@@ -86,8 +86,10 @@ def test_what_retention_takes_from_under_a_consumer_is_told(
 ) -> None:
     with SimpleConsumer(letters, 0, 1, skylog_bootstrap) as consumer:
         skylog_admin.delete_records(letters, {0: 3})
-        with pytest.raises(OffsetOutOfRangeError, match="has no offset 1: it holds 3 up to 5"):
-            wait_until(lambda: consumer.consume(), "an error")
+        consumer._place(1)  # as if it had been checked just before the records were deleted
+        for _ in range(2):  # until the application goes elsewhere
+            with pytest.raises(OffsetOutOfRangeError, match="has no offset 1: it holds 3 up to 5"):
+                wait_until(lambda: consumer.consume(), "an error")
         consumer.offset = "earliest"
         assert [message.text() for message in consumer.consume()] == ["d", "e"]
 
@@ -134,3 +136,22 @@ def test_a_consumer_goes_on_after_a_broker_was_killed(tmp_path: Path) -> None:
             assert delivery.result(30).offset == 1
             assert next(messages).text() == "after"
             assert consumer.offset == 2
+
+
+def test_an_offset_that_is_none_and_a_closed_consumer_are_refused(skylog_bootstrap: str, letters: str) -> None:
+    with pytest.raises(ConfigError, match="expected a number, 'earliest' or 'latest'"):
+        SimpleConsumer(letters, 0, "smallest", skylog_bootstrap)  # type: ignore[arg-type]
+    consumer = SimpleConsumer(letters, 0, 0, skylog_bootstrap)
+    consumer.close()
+    with pytest.raises(SkylogError, match="closed"):
+        consumer.consume()
+
+
+def test_a_tombstone_has_no_text(skylog_bootstrap: str, skylog_topic: str) -> None:
+    with Producer(skylog_bootstrap) as producer:
+        producer.send(skylog_topic, None, key="gone")
+    with SimpleConsumer(skylog_topic, 0, 0, skylog_bootstrap) as consumer:
+        [message] = consumer.consume()
+    assert message.value is None
+    with pytest.raises(DeserializeError, match="a tombstone"):
+        message.text()

@@ -55,3 +55,14 @@ def test_what_streams_have_given_is_committed(skylog_bootstrap: str, letters: st
             break
     streams.close()
     assert committed(skylog_bootstrap, letters) == {0: 3}
+
+
+def test_an_iterator_that_somebody_keeps_does_not_hang_the_end(
+    skylog_bootstrap: str, letters: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams = message_streams({letters: 1}, letters, skylog_bootstrap)
+    messages = iter(streams[letters][0])
+    assert next(messages).text() == "a"
+    streams.close(timeout_s=0.1)
+    assert "still held by somebody" in caplog.text
+    assert list(messages) == []

@@ -2,7 +2,7 @@
 
 from skylog.client.admin import Admin
 from skylog.client.aio import AsyncConsumer, AsyncProducer
-from skylog.client.connection import Connection
+from skylog.client.connection import DEFAULT_BOOTSTRAP, Connection
 from skylog.client.consumer import Consumer
 from skylog.client.delivery import Delivery, Position
 from skylog.client.errors import (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Self, TypeVar
+from weakref import WeakKeyDictionary
 
 from skylog.client.consumer import Consumer
 from skylog.client.delivery import Delivery, Position
@@ -33,20 +35,24 @@ class AsyncProducer:
     def __init__(self, *args: Any, **options: Any) -> None:
         self._producer = Producer(*args, **options)
         self._may_ask = callable(options.get("partitioner"))  # which waits for the broker, now and then
-        self._settled: deque[tuple[asyncio.Future[Position], Delivery]] = deque()
+        self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = WeakKeyDictionary()
 
     async def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> Position:
         """Send a message; where it is stored. Raises what Producer.send and Delivery.result do."""
-        send = partial(self._producer.send, topic, value, key, wait=False, **options)
-        while True:
-            try:
-                delivery = await asyncio.to_thread(send) if self._may_ask else send()
-                break
-            except BufferFullError:
-                await asyncio.sleep(_FULL_S)
         loop = asyncio.get_running_loop()
+        mailbox = self._mailboxes.get(loop)
+        if mailbox is None:
+            mailbox = self._mailboxes[loop] = _Mailbox(loop)
+        send = partial(self._producer.send, topic, value, key, wait=False, **options)
+        async with mailbox.order:  # so that no message overtakes another while the queue is full
+            while True:
+                try:
+                    delivery = await asyncio.to_thread(send) if self._may_ask else send()
+                    break
+                except BufferFullError:
+                    await asyncio.sleep(_FULL_S)
         future: asyncio.Future[Position] = loop.create_future()
-        delivery.add_done_callback(partial(self._hear, loop, future))
+        delivery.add_done_callback(partial(mailbox.post, future))
         return await future
 
     async def flush(self) -> None:
@@ -62,15 +68,33 @@ class AsyncProducer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _hear(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Position], delivery: Delivery) -> None:
-        """On the producer's thread: one call into the loop for all that were settled at once."""
-        self._settled.append((future, delivery))
-        if len(self._settled) == 1:
-            loop.call_soon_threadsafe(self._settle)
 
-    def _settle(self) -> None:
-        while self._settled:
-            future, delivery = self._settled.popleft()
+class _Mailbox:
+    """Deliveries on their way from the producer's thread to one event loop: one call for all that come together."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.order = asyncio.Lock()
+        self._loop = weakref.ref(loop)
+        self._lock = threading.Lock()
+        self._posted: list[tuple[asyncio.Future[Position], Delivery]] = []
+
+    def post(self, future: asyncio.Future[Position], delivery: Delivery) -> None:
+        with self._lock:
+            self._posted.append((future, delivery))
+            if len(self._posted) > 1:
+                return  # the loop has been called, and has not come yet
+        loop = self._loop()
+        try:
+            if loop is not None:
+                loop.call_soon_threadsafe(self._open)
+        except RuntimeError:  # the loop is closed: nobody waits there any more
+            with self._lock:
+                self._posted.clear()
+
+    def _open(self) -> None:
+        with self._lock:
+            posted, self._posted = self._posted, []
+        for future, delivery in posted:
             if future.done():
                 continue
             failure = delivery.exception()

@@ -7,14 +7,16 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka.admin import AdminClient
 
 from skylog.client.errors import BrokerUnreachableError
-from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.errors import ConfigError, ErrorCode, KafkaError, SkylogError
+
+Client = TypeVar("Client", AdminClient, Producer, Consumer)
 
 logger = logging.getLogger(__name__)
 logger.addHandler(logging.NullHandler())
@@ -33,8 +35,11 @@ _UNREACHABLE: Final = frozenset(
         LibraryError._TIMED_OUT_QUEUE,
         LibraryError._RESOLVE,
         LibraryError._MSG_TIMED_OUT,
+        LibraryError._WAIT_COORD,
     }
 )
+# What every client of a cluster needs, whatever it does there.
+_SHARED_SETTINGS: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.address.", "client.")
 _REASON: Final = re.compile(r"(?:.*failed: |.*/bootstrap: )?(.*?)(?: \(after .*)?", re.DOTALL)
 
 
@@ -52,21 +57,37 @@ class Connection:
     clients' `poll` keeps it up to date. One object serves one thread.
     """
 
-    def __init__(self, bootstrap: str | None = None, timeout_s: float = 30.0) -> None:
-        """Without an address it is that of the environment's SKYLOG_BOOTSTRAP, or of a broker on this machine."""
+    def __init__(
+        self, bootstrap: str | None = None, config: Mapping[str, Any] | None = None, timeout_s: float = 30.0
+    ) -> None:
+        """Without an address it is that of the environment's SKYLOG_BOOTSTRAP, or of a broker on this machine.
+
+        Of `config`, settings of librdkafka, all clients get those on how to reach a cluster: TLS, SASL, sockets.
+        """
         self.bootstrap = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+        self._shared = {key: value for key, value in (config or {}).items() if key.startswith(_SHARED_SETTINGS)}
         self.timeout_s = timeout_s
         self.down_reason: str | None = None
         self._last_reason = "no answer"
 
+    def another(self) -> Connection:
+        """To the same cluster, for another thread."""
+        return Connection(self.bootstrap, self._shared, self.timeout_s)
+
     def admin_client(self) -> AdminClient:
-        return AdminClient(self._settings({}))
+        return self._make(AdminClient, {})
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
-        return Producer(self._settings(settings))
+        return self._make(Producer, settings)
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
-        return Consumer(self._settings(settings))
+        return self._make(Consumer, settings)
+
+    def _make(self, kind: type[Client], settings: Mapping[str, Any]) -> Client:
+        try:
+            return kind(self._settings(settings))
+        except KafkaException as error:
+            raise ConfigError(f"librdkafka refuses the configuration: {_library_error(error).str()}") from error
 
     def metadata(self, client: AdminClient | Producer | Consumer) -> Any:
         """The brokers and all topics, as the library's ClusterMetadata.
@@ -105,6 +126,7 @@ class Connection:
             "error_cb": self._on_error,
             "logger": _LibraryLog(),
             "reconnect.backoff.max.ms": 2000,
+            **self._shared,
             **settings,
         }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from time import monotonic
 from typing import Any, Final, Literal, Self
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, KafkaException
 from confluent_kafka import Consumer as LibraryConsumer
 from confluent_kafka import TopicPartition as LibraryPartition
 
@@ -31,6 +33,7 @@ CommitMode = Literal["auto", "batch", "manual"]
 COMMIT_EVERY_S: Final = 5.0
 _WAIT_S: Final = 0.2
 _ATTEMPTS_S: Final = 30.0
+_TURN_S: Final = 1.0
 _SWIFT_S: Final = 0.05
 _SLOW_S: Final = 0.5
 _SETTINGS: Final[dict[str, Any]] = {
@@ -78,6 +81,9 @@ class Consumer:
         audit: ConsumerAudit | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if not group or not names or not all(names):
+            raise ConfigError("a consumer needs the name of its group, and of a topic at least")
         if commit not in ("auto", "batch", "manual"):
             raise ConfigError(f"commit={commit!r}: expected auto, batch or manual")
         if start not in ("earliest", "latest") and not callable(start):
@@ -85,7 +91,7 @@ class Consumer:
         self.group = group
         self._start = start
         self._commit_mode = commit
-        self._connection = Connection(bootstrap)
+        self._connection = Connection(bootstrap, config)
         settings = {**_SETTINGS, **(config or {}), "group.id": group, "on_commit": self._on_commit}
         self._is_cooperative = "cooperative" in settings["partition.assignment.strategy"]
         self._client: LibraryConsumer = self._connection.consumer(settings)
@@ -93,10 +99,14 @@ class Consumer:
         self._progress = Progress(group, self._client, self._connection, self._inbox)
         self._open_tier(audit)
         self._fill_count = 1
-        self._filled_at = self._committed_at = time.monotonic()
+        self._was_full = False
+        self._filled_at = self._committed_at = monotonic()
+        self._turn_ends = self._filled_at + _TURN_S
+        self._unplaced: list[LibraryPartition] = []  # this member's, but where to begin is not known yet
+        self._failure: Exception | None = None
         self._stopped = self._closed = False
         self._client.subscribe(
-            [topics] if isinstance(topics, str) else list(topics),
+            names,
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
@@ -108,41 +118,48 @@ class Consumer:
         while not self._stopped:
             while (message := take()) is not None:
                 yield message
-                if self._stopped:
-                    return
             self.refill()
 
     def take(self) -> Message | None:
-        """The next message that is at hand already, if there is one: never waits."""
-        if not self._inbox.ready:
+        """The next message that is here already; None where there is none, or it is time to `refill`. Never waits."""
+        ready = self._inbox.ready
+        if not ready or self._stopped or monotonic() > self._turn_ends:
             return None
         progress = self._progress
-        message = progress.hand = self._inbox.ready.popleft()
+        message = progress.hand = ready[0]  # in hand before it is gone from here: Ctrl-C may come in between
+        ready.popleft()
         if progress.taken is not None:
             progress.taken.append(message.raw)
         return message
 
     def refill(self) -> None:
-        """Get more messages for `take`, waiting a moment if there are none."""
+        """Commit if it is time, show librdkafka that the application lives, and get more messages if there are none."""
+        if self._stopped:
+            return
         self._between()
-        self._fill(_WAIT_S, self._fill_count)
+        if self._inbox.ready:
+            self._fill(0, 1)
+        else:
+            self._fill(_WAIT_S, self._fill_count)
 
     def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
         """The next messages, as many as there are; none if `timeout_s` pass without one."""
+        self._check_open()
         ready, progress = self._inbox.ready, self._progress
         self._between()
-        if not ready:
-            self._fill(timeout_s, max_messages)
-        messages = [ready.popleft() for _ in range(min(len(ready), max_messages))]
-        progress.hand = messages
+        self._fill(0, 1) if ready else self._fill(timeout_s, max_messages)
+        messages = progress.hand = list(islice(ready, max_messages))
+        for _ in messages:
+            ready.popleft()
         if progress.taken is not None:
             progress.taken.extend(message.raw for message in messages)
         return messages
 
     def commit(self) -> None:
         """Move the group past every message that was handed out, the last one included. Raises SkylogError."""
+        self._check_open()
         self._progress.commit(wait=True, with_hand=True)
-        self._committed_at = time.monotonic()
+        self._committed_at = monotonic()
 
     @property
     def is_stopped(self) -> bool:
@@ -165,6 +182,10 @@ class Consumer:
             self.close()
         else:
             self._leave()  # what is in hand was not finished: it comes again
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SkylogError("this consumer is closed; make a new one")
 
     # -- moving
 
@@ -197,9 +218,9 @@ class Consumer:
 
     def _owned(self) -> list[TopicPartition]:
         """The partitions of this member, which may have to join first."""
-        deadline = time.monotonic() + _ATTEMPTS_S
+        deadline = monotonic() + _ATTEMPTS_S
         while not self._client.assignment():
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise SkylogError(f"no partition was assigned to this member of group '{self.group}'; has it too many?")
             self._inbox.fill(_WAIT_S)
         return self.assignment
@@ -212,7 +233,11 @@ class Consumer:
                     f"{key} is not this member's; group '{self.group}' gave it {', '.join(map(str, owned))}"
                 )
             self._progress.moved(key, offset)
-        self._inbox.forget(offsets)
+        self._place(offsets)
+
+    def _place(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let librdkafka read on from here in these partitions, which this member owns."""
+        self._inbox.move(offsets)
         targets = [LibraryPartition(*key, offset) for key, offset in offsets.items()]
         # Not `seek`, which is refused in a partition that has just been assigned, or that has failed.
         if self._is_cooperative:
@@ -229,26 +254,47 @@ class Consumer:
     # -- between messages
 
     def _fill(self, timeout_s: float, max_messages: int) -> None:
+        if self._inbox.is_torn:
+            self._mend()
+        if self._unplaced:
+            unplaced, self._unplaced = self._unplaced, []
+            self._begin(unplaced)
+        self._progress.mark()
+        before = len(self._inbox.ready)
         try:
             self._inbox.fill(timeout_s, max_messages)
         except TopicNotFoundError as error:
             logger.warning("%s; group '%s' waits for it", error, self.group)
-        self._filled_at = time.monotonic()
+        self._was_full = len(self._inbox.ready) - before >= max_messages
+        self._filled_at = monotonic()
+        self._turn_ends = self._filled_at + _TURN_S
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _mend(self) -> None:
+        """Read again what a fill had taken when it was broken off."""
+        offsets = self._progress.next_offsets(with_hand=True)
+        self._inbox.ready.clear()
+        self._inbox.is_torn = False
+        for key, offset in offsets.items():
+            self._progress.placed(key, offset)
+        self._place({key: offset for key, offset in offsets.items() if key in self.assignment})
 
     def _between(self) -> None:
         """Everything handed out is done with: commit it if it is time."""
         self._progress.hand = None
-        now = time.monotonic()
+        now = monotonic()
         if self._commit_mode == "batch":
-            self._progress.commit(wait=True, with_hand=True)
+            self._commit_quietly(wait=True)
         elif self._commit_mode == "auto" and now - self._committed_at >= COMMIT_EVERY_S:
             self._committed_at = now
             self._commit_quietly(wait=False)
         if self._tier is not None:
             self._tier.tick()
-        # A slow application is given few messages at a time, so that its progress is known, a quick one many.
+        # A slow application is given few messages at a time, a quick one many: fewer would have to come again.
         took_s = now - self._filled_at
-        if took_s < _SWIFT_S:
+        if took_s < _SWIFT_S and self._was_full:
             self._fill_count = min(self._fill_count * 2, MAX_MESSAGES)
         elif took_s > _SLOW_S:
             self._fill_count = max(self._fill_count // 2, 1)
@@ -266,17 +312,37 @@ class Consumer:
         self._tier: ConsumerTier | None = None
         self._engine: Engine | None = None
         if audit is not None:
-            self._engine = Engine(Connection(self._connection.bootstrap), _REPORTS)
+            self._engine = Engine(self._connection.another(), _REPORTS)
             self._tier = audit.open_consumer(self.group, self._engine.publish)
             self._progress.count_with(self._tier)
 
-    def _on_assign(self, client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
-        committed = self._committed(partitions)
+    def _on_assign(self, _client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
+        """What fails here is raised after the fill: out of a callback, librdkafka would begin where it likes."""
+        try:
+            self._begin(partitions)
+        except Exception as error:
+            self._failure = error
+            self._assign([])
+
+    def _begin(self, partitions: list[LibraryPartition]) -> None:
+        """Read partitions that this member has been given. Where that fails, it is tried again before the next fill."""
+        try:
+            committed = self._committed(partitions)
+            starts = self._starts(committed)
+        except BaseException:
+            self._unplaced += partitions
+            raise
         self._progress.assigned(committed)
+        for each in starts:
+            if each.offset >= 0:
+                self._progress.placed(_key(each), each.offset)
+        self._assign(starts)
+
+    def _assign(self, starts: list[LibraryPartition]) -> None:
         if self._is_cooperative:
-            client.incremental_assign(self._starts(committed))
+            self._client.incremental_assign(starts)
         else:
-            client.assign(self._starts(committed))
+            self._client.assign(starts)
 
     def _starts(self, committed: list[LibraryPartition]) -> list[LibraryPartition]:
         return [LibraryPartition(*_key(each), self._start_offset(each)) for each in committed]
@@ -288,15 +354,17 @@ class Consumer:
                 return wanted
         if committed.offset >= 0:
             return int(committed.offset)
-        return int(OFFSET_END if self._start == "latest" else OFFSET_BEGINNING)
+        if self._start == "latest":  # an offset, not "the end": it is committed, and what comes until then is not lost
+            return int(self._client.get_watermark_offsets(LibraryPartition(*_key(committed)), timeout=_ATTEMPTS_S)[1])
+        return int(OFFSET_BEGINNING)
 
     def _committed(self, partitions: list[LibraryPartition]) -> list[LibraryPartition]:
-        deadline = time.monotonic() + _ATTEMPTS_S
+        deadline = monotonic() + _ATTEMPTS_S
         while True:
             try:
                 return list(self._client.committed(partitions, timeout=_ATTEMPTS_S / 3))
             except KafkaException as error:
-                if time.monotonic() > deadline:
+                if monotonic() > deadline:
                     raise self._connection.error(error, f"asking for the offsets of group '{self.group}'") from error
 
     def _on_revoke(self, _client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
@@ -306,6 +374,7 @@ class Consumer:
 
     def _on_lost(self, _client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
         keys = [_key(each) for each in partitions]
+        self._unplaced = [each for each in self._unplaced if _key(each) not in keys]
         self._progress.revoked(keys)
         self._inbox.forget(keys)
 
@@ -316,6 +385,9 @@ class Consumer:
         if self._closed:
             return
         self._stopped = self._closed = True
+        if not self._inbox.is_torn:
+            with contextlib.suppress(SkylogError):  # to hear whether a broker is there; other errors matter no more
+                self._inbox.fill(0, 1)
         if self._commit_mode != "manual":
             self._commit_quietly(wait=True)
         self._client.close()  # tells the group, and revokes what is owned

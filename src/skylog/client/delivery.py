@@ -32,8 +32,8 @@ class Delivery:
     """The fate of a message, as a future: `done`, `result`, `exception`, `add_done_callback`.
 
     `_state` is the engine until librdkafka calls the object itself, on the engine's thread; then it is where the
-    message is stored, or the error. No lock guards it: that call sets the state and then looks for waiters, while a
-    waiter puts itself among the engine's waiters and then looks at the state, so one of them always sees the other.
+    message is stored, or the error. That call takes no lock: it sets the state and then looks whether anybody waits,
+    while a waiter puts itself among the engine's waiters and then looks at the state, so one of them sees the other.
     """
 
     __slots__ = ("_state", "topic")
@@ -74,7 +74,7 @@ class Delivery:
         if isinstance(state, tuple | DeliveryError):
             call_back(callback, self)
             return
-        state.waiters.setdefault(self, []).append(callback)
+        state.add_waiter(self, callback)
         if self.done():
             state.run_waiters(self)
 
@@ -124,7 +124,7 @@ class AuditedDelivery(Delivery):
         self._tier.failed(self.topic, self._sent_ms, may_be_stored=False)
 
 
-def call_back(callback: Callable[[Any], None], argument: Any) -> None:
+def call_back(callback: Callable[[Any], object], argument: Any) -> None:
     """Run what an application wants to be called with; if that fails, nothing else does."""
     try:
         callback(argument)

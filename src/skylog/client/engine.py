@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import logging
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -56,7 +57,7 @@ class Engine:
         self.delivered_count = 0
         self.failed_count = 0
         self.waiters: dict[Delivery, list[Callable[[Delivery], None]]] = {}
-        self.watchers: list[list[DeliveryError]] = []  # each is given the failures that come while it is here
+        self._waiting = threading.Lock()
         self._connection = connection
         self.client: LibraryProducer = connection.producer({**settings, "on_delivery": self._on_delivery})
         self.produce = self.client.produce
@@ -70,13 +71,16 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="skylog-producer", daemon=True)
         self._thread.start()
         _engines.add(self)
+        _close_with_the_worker()
 
     def wait(self, timeout_s: float) -> None:
         """Wait until the thread has heard something, or for so long."""
         with self._turn:
             self._hurried += 1
-            self._turn.wait(timeout_s)
-            self._hurried -= 1
+            try:
+                self._turn.wait(timeout_s)
+            finally:
+                self._hurried -= 1
 
     def flush(self, timeout_s: float | None) -> int:
         """Send without lingering and wait; how many messages are still not settled."""
@@ -85,7 +89,7 @@ class Engine:
             self._flushing += 1
             self._hurried += 1
             try:
-                while len(self.client):
+                while len(self.client) and self._thread.is_alive():
                     left_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
                     if left_s <= 0:
                         break
@@ -97,6 +101,8 @@ class Engine:
 
     def close(self, timeout_s: float | None) -> int:
         """Flush, publish the audit's last reports, and end; how many messages have been given up."""
+        if not self._thread.is_alive():
+            return 0
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         left = self.flush(timeout_s)
         if left:
@@ -113,7 +119,6 @@ class Engine:
     def abandon(self) -> None:
         """Nobody will send any more: end as soon as everything is settled."""
         self._stopping = True
-        _engines.discard(self)
 
     def forsake(self) -> None:
         """In the child of a fork: the threads are gone, and freeing librdkafka's handle would wait for them."""
@@ -138,8 +143,6 @@ class Engine:
         failure = self.explain(error, topic, partition)
         self.failed_count += 1
         self._unsaid += 1
-        for watcher in tuple(self.watchers):
-            watcher.append(failure)
         if time.monotonic() - self._warned_at >= _WARN_EVERY_S:
             logger.warning("%s (failed since the last such line: %d)", failure, self._unsaid)
             self._warned_at = time.monotonic()
@@ -161,9 +164,15 @@ class Engine:
         where = None if partition is None or partition < 0 else partition
         return DeliveryError(topic, where, reason, may_be_stored=code in _UNKNOWN_FATE)
 
+    def add_waiter(self, delivery: Delivery, waiter: Callable[[Delivery], None]) -> None:
+        with self._waiting:
+            self.waiters.setdefault(delivery, []).append(waiter)
+
     def run_waiters(self, delivery: Delivery) -> None:
         """The fate of a message is known: tell those who wait for it, once."""
-        for waiter in self.waiters.pop(delivery, ()):
+        with self._waiting:
+            waiters = self.waiters.pop(delivery, ())
+        for waiter in waiters:
             call_back(waiter, delivery)
 
     def _on_delivery(self, error: LibraryError | None, message: LibraryMessage) -> None:
@@ -180,7 +189,7 @@ class Engine:
             raise SkylogError(f"topic '{topic}' could not be created a moment ago")
         self._tried_topic_at = time.monotonic()
         try:
-            Admin(Connection(self._connection.bootstrap)).create_topic(topic, 1)
+            Admin(self._connection.another()).create_topic(topic, 1)
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
@@ -190,10 +199,7 @@ class Engine:
         client = self.client
         delivered_count = 0
         while not self._stopping or len(client):
-            if self._flushing:
-                client.flush(POLL_S)
-            else:
-                client.poll(POLL_S)
+            call_back(client.flush if self._flushing else client.poll, POLL_S)
             if self.delivered_count != delivered_count:
                 is_busy = self.delivered_count - delivered_count >= _BUSY_COUNT
                 delivered_count = self.delivered_count
@@ -205,6 +211,7 @@ class Engine:
                 call_back(lambda tier: tier.tick(), self.tier)
             with self._turn:
                 self._turn.notify_all()
+        _engines.discard(self)
 
 
 _engines: set[Engine] = set()
@@ -217,6 +224,14 @@ def _close_at_exit() -> None:
         left = engine.close(max(deadline - time.monotonic(), POLL_S))
         if left:
             logger.error("%d messages were not delivered before the process ended", left)
+
+
+def _close_with_the_worker() -> None:
+    """A process of multiprocessing's ends without exit handlers, and has its own."""
+    if multiprocessing.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _close_at_exit, exitpriority=100)
 
 
 atexit.register(_close_at_exit)

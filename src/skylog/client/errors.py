@@ -35,7 +35,7 @@ class SerializeError(SkylogError):
 class DeserializeError(SkylogError):
     """A message that is not what the application takes it for. `offset + 1` is where to go on without it."""
 
-    def __init__(self, topic: str, partition: int, offset: int, cause: Exception) -> None:
+    def __init__(self, topic: str, partition: int, offset: int, cause: object) -> None:
         super().__init__(
             f"the value of {topic}-{partition} at offset {offset} cannot be read ({cause}); "
             f"look at it with: skylog tail {topic} --partition {partition} --offset {offset} -n 1 --no-follow"

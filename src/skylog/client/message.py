@@ -47,8 +47,9 @@ class Message(NamedTuple):
         return self.raw.timestamp()[1]
 
     @property
-    def time(self) -> datetime:
-        return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
+    def time(self) -> datetime | None:
+        """The same in UTC; None where the message has no time."""
+        return None if self.timestamp_ms < 0 else datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
 
     @property
     def key(self) -> bytes | None:
@@ -77,6 +78,8 @@ class Message(NamedTuple):
         return f"<Message {self.topic_partition} at {self.offset}: key {self.raw.key()!r}, value {self.raw.value()!r}>"
 
     def _decode(self, decode: Callable[[Any], Any], data: Any) -> Any:
+        if data is None:
+            raise DeserializeError(self.topic, self.partition, self.offset, "it has none: a tombstone")
         try:
             return decode(data)
         except Exception as error:  # a deserializer is the application's and may raise anything

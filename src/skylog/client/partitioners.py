@@ -49,13 +49,21 @@ class OwnPartitioner:
         """Raises SkylogError where the function gives a partition that there is not."""
         known = self._counts.get(topic)
         if known is None or time.monotonic() > known[1]:
-            known = self._counts[topic] = self._ask(topic), time.monotonic() + REFRESH_S
+            known = self._counts[topic] = self._count(topic, known), time.monotonic() + REFRESH_S
         chosen = self._choose(key, known[0])
         if not 0 <= chosen < known[0]:
             raise SkylogError(
                 f"the partitioner chose {chosen} for key {key!r}; '{topic}' has {known[0]} partitions, numbered from 0"
             )
         return chosen
+
+    def _count(self, topic: str, known: tuple[int, float] | None) -> int:
+        try:
+            return self._ask(topic)
+        except SkylogError:
+            if known is None:
+                raise
+            return known[0]  # messages can wait for the broker; their partition is chosen now
 
     def _ask(self, topic: str) -> int:
         """The number of partitions. Asking for a topic creates it, where the cluster does that, as sending would."""

@@ -15,11 +15,11 @@ from confluent_kafka import KafkaException
 from skylog.client.connection import Connection
 from skylog.client.delivery import AuditedDelivery, Delivery
 from skylog.client.engine import POLL_S, Engine
-from skylog.client.errors import BrokerUnreachableError, BufferFullError, DeliveryError
+from skylog.client.errors import BrokerUnreachableError, BufferFullError
 from skylog.client.partitioners import OwnPartitioner, Partitioner, library_name
 from skylog.client.serializers import Serializer, serialize
 from skylog.client.tier import ProducerAudit
-from skylog.errors import SkylogError
+from skylog.errors import ConfigError, SkylogError
 
 Acks = Literal["all", 0, 1]
 HeaderPairs = list[tuple[str, str | bytes | None]] | dict[str, str | bytes | None]
@@ -61,6 +61,8 @@ class Producer:
         audit: ProducerAudit | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
+        if acks not in ("all", 0, 1):
+            raise ConfigError(f"acks={acks!r}: expected 'all', 1 or 0")
         self._choose = partitioner if callable(partitioner) else None
         self._settings: dict[str, Any] = {
             "acks": acks,
@@ -70,7 +72,7 @@ class Producer:
             "topic.metadata.propagation.max.ms": 10_000,
             **(config or {}),
         }
-        self._connection = Connection(bootstrap)
+        self._connection = Connection(bootstrap, config)
         self._serializer = None if serializer is serialize else serializer
         self._key_serializer = key_serializer
         self._audit = audit
@@ -79,6 +81,7 @@ class Producer:
         self._spent: Engine | None = None  # closed, and asked only for its counts
         self._partitioner: OwnPartitioner | None = None
         self._closed = False
+        self._batches: dict[int, list[Delivery]] = {}  # those that are open, by their threads
         _producers.add(self)
 
     def send(
@@ -115,29 +118,42 @@ class Producer:
             message = (topic, value, key, partition, delivery, None, timestamp_ms, headers)
             self._send_later(engine, message, MAX_BLOCK_S if wait else 0)
         except KafkaException as error:
-            raise _refused(engine, delivery, error) from error
+            delivery.withdrawn()
+            raise engine.explain(error.args[0], topic, None) from error
+        except Exception:
+            delivery.withdrawn()
+            raise
+        if self._batches and (batch := self._batches.get(threading.get_ident())) is not None:
+            batch.append(delivery)
         return delivery
 
     def offer(self, topic: str, value: bytes, key: bytes | None = None, timestamp_ms: int = 0) -> bool:
-        """Hand a message over if the queue has room for it. Never waits; what came of it is counted and logged."""
+        """Hand a message over if the queue has room for it. Never waits; what came of it is counted and logged.
+
+        Raises DeliveryError for what can never be sent, such as a message that is too large.
+        """
         engine = self._engine or self._start()
+        if self._partitioner is not None:
+            raise ConfigError("a partitioner of one's own may have to wait for the broker: `send`, do not `offer`")
         delivery = None
         if engine.tier is not None:
             timestamp_ms = timestamp_ms or time.time_ns() // 1_000_000
             delivery = AuditedDelivery(engine, topic, engine.tier, timestamp_ms)
         try:
             engine.produce(topic, value, key, _ANY_PARTITION, delivery, None, timestamp_ms)
-        except BufferError:
+        except Exception as error:
             if delivery is not None:
                 delivery.withdrawn()
-            return False
-        except KafkaException as error:
-            raise _refused(engine, delivery or Delivery(engine, topic), error) from error
+            if isinstance(error, BufferError):
+                return False
+            if isinstance(error, KafkaException):
+                raise engine.explain(error.args[0], topic, None) from error
+            raise
         return True
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[Self]:
-        """Wait, at the end of the block, until everything that was sent meanwhile is stored.
+        """Wait, at the end of the block, until everything that this thread has sent in it is stored.
 
             with producer.batch():
                 for event in events:
@@ -145,23 +161,29 @@ class Producer:
 
         Raises the DeliveryError of the first message that was not stored.
         """
-        failures: list[DeliveryError] = []
-        engine = self._engine or self._start()
-        engine.watchers.append(failures)
+        me = threading.get_ident()
+        outer = self._batches.get(me)
+        sent = self._batches[me] = [] if outer is None else outer
         try:
             yield self
-            engine.flush(None)
         finally:
-            engine.watchers = [watcher for watcher in engine.watchers if watcher is not failures]
-        if failures:
-            raise failures[0]
+            if outer is None:
+                del self._batches[me]
+        engine = self._engine or self._start()
+        for delivery in sent:
+            while not delivery.done():
+                engine.flush(POLL_S)
+            delivery.result()
 
     def flush(self, timeout_s: float | None = None) -> int:
         """Send what is queued and wait until all of it is settled, or for so long; how many messages are left."""
         return 0 if self._engine is None else self._engine.flush(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> int:
-        """Flush and end; how many messages have been given up."""
+        """Flush and end; how many messages have been given up.
+
+        Without a broker that takes as long as messages may wait for one: `message.timeout.ms`, five minutes by default.
+        """
         self._closed = True
         self._spent, self._engine = self._engine or self._spent, None
         return 0 if self._spent is None else self._spent.close(timeout_s)
@@ -205,15 +227,17 @@ class Producer:
         """Send when the queue has room again."""
         delivery: Delivery = message[4]
         deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline:
-            engine.wait(POLL_S)
-            try:
-                engine.produce(*message)
-                return
-            except BufferError:
-                continue
-            except KafkaException as error:
-                raise _refused(engine, delivery, error) from error
+        try:
+            while time.monotonic() < deadline:
+                engine.wait(POLL_S)
+                with contextlib.suppress(BufferError):
+                    engine.produce(*message)
+                    return
+        except BaseException as error:
+            delivery.withdrawn()
+            if isinstance(error, KafkaException):
+                raise engine.explain(error.args[0], delivery.topic, None) from error
+            raise
         delivery.withdrawn()
         down = self._connection.down_reason
         reason = BrokerUnreachableError(self._connection.bootstrap, down) if down else "the cluster takes no more"
@@ -227,11 +251,6 @@ class Producer:
             self._engine.forsake()
         self._engine = self._spent = self._partitioner = None
         self._starting = threading.Lock()
-
-
-def _refused(engine: Engine, delivery: Delivery, error: KafkaException) -> DeliveryError:
-    delivery.withdrawn()
-    return engine.explain(error.args[0], delivery.topic, None)
 
 
 def _after_fork() -> None:

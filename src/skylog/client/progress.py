@@ -25,7 +25,8 @@ class Progress:
 
     Of the messages that librdkafka handed out, some are still `ready` in the inbox and some are in the application's
     `hand`; it is done with all others. So the next offset of a partition is that of its first message that is ready, or
-    librdkafka's own position where there is none, and nothing need be done per message to know it.
+    librdkafka's own position where there is none, and nothing need be done per message to know it. If the inbox is
+    torn, it is the position as it was `mark`ed before.
     """
 
     def __init__(self, group: str, client: LibraryConsumer, connection: Connection, inbox: Inbox) -> None:
@@ -39,6 +40,7 @@ class Progress:
         self._tier: ConsumerTier | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._moved: dict[TopicPartition, int] = {}
+        self._marked: dict[TopicPartition, int] = {}
 
     def count_with(self, tier: ConsumerTier) -> None:
         self._tier = tier
@@ -56,12 +58,15 @@ class Progress:
         for key in partitions:
             self._committed.pop(key, None)
             self._moved.pop(key, None)
+            self._marked.pop(key, None)
+            self._untake(key)
             if self._tier is not None:
                 self._tier.revoked(*key)
 
     def moved(self, key: TopicPartition, offset: int) -> None:
         """The application went elsewhere in a partition."""
-        self._tell(with_hand=True)
+        self._tell(with_hand=False)
+        self._untake(key)
         self.placed(key, offset)
         self._committed.pop(key, None)  # coming back to the same offset is worth a commit
         if self._tier is not None:
@@ -73,17 +78,25 @@ class Progress:
 
     def next_offsets(self, *, with_hand: bool) -> dict[TopicPartition, int]:
         """The offset after the last message that is done with, in every partition that has one."""
-        offsets = {}
-        for each in self._client.position(self._client.assignment()):
-            key = TopicPartition(each.topic, each.partition)
-            if each.offset >= 0:
-                offsets[key] = each.offset
-            elif key in self._moved:  # where nothing has been read since
-                offsets[key] = self._moved[key]
+        offsets = dict(self._marked) if self._inbox.is_torn else self._positions()
         unfinished = [] if with_hand else self._in_hand()
         for message in reversed([*unfinished, *self._inbox.ready]):
             offsets[message.topic_partition] = message.offset
         return offsets
+
+    def mark(self) -> None:
+        """Remember how far librdkafka is, before it is asked for more."""
+        self._marked = self._positions()
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        positions = {}
+        for each in self._client.position(self._client.assignment()):
+            key = TopicPartition(each.topic, each.partition)
+            if each.offset >= 0:
+                positions[key] = each.offset
+            elif key in self._moved:  # where nothing has been read since
+                positions[key] = self._moved[key]
+        return positions
 
     def commit(self, *, wait: bool, with_hand: bool) -> None:
         """Let the group's offsets be what is done with. Raises SkylogError if `wait` and that fails."""
@@ -96,6 +109,8 @@ class Progress:
         ]
         if not changed:
             return
+        if wait and self._connection.down_reason is not None:
+            self._connection.metadata(self._client)  # raises unless a broker answers again: a commit would hang
         try:
             if wait:
                 self.on_commit(None, self._client.commit(offsets=changed, asynchronous=False) or changed, wait=True)
@@ -120,6 +135,11 @@ class Progress:
                 self.failed_count += 1
                 logger.warning("group '%s' could not commit %s at %d: %s", self._group, key, each.offset, failure.str())
 
+    def _untake(self, key: TopicPartition) -> None:
+        """The tier is not to hear of what was taken of a partition."""
+        if self.taken:
+            self.taken = [raw for raw in self.taken if (raw.topic(), raw.partition()) != key]
+
     def _in_hand(self) -> Sequence[Message]:
         if self.hand is None:
             return ()
@@ -129,6 +149,7 @@ class Progress:
         """Let the tier know of everything that is done with."""
         if self._tier is None or not self.taken:
             return
-        kept = 0 if with_hand else len(self._in_hand())
-        done, self.taken = self.taken[: len(self.taken) - kept], self.taken[len(self.taken) - kept :]
+        unfinished = set() if with_hand else {id(message.raw) for message in self._in_hand()}
+        done = [raw for raw in self.taken if id(raw) not in unfinished]
+        self.taken = [raw for raw in self.taken if id(raw) in unfinished]
         self._tier.consumed(done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, Literal, Self
 
 from confluent_kafka import TopicPartition as LibraryPartition
@@ -10,10 +11,10 @@ from confluent_kafka import TopicPartition as LibraryPartition
 from skylog.client.admin import Admin
 from skylog.client.connection import Connection
 from skylog.client.errors import OffsetOutOfRangeError
-from skylog.client.inbox import Inbox
+from skylog.client.inbox import MAX_MESSAGES, Inbox
 from skylog.client.message import Message
 from skylog.client.serializers import Deserializer
-from skylog.errors import SkylogError
+from skylog.errors import ConfigError, SkylogError
 from skylog.model import TopicPartition
 
 Offset = int | Literal["earliest", "latest"]
@@ -54,7 +55,7 @@ class SimpleConsumer:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         self.topic_partition = TopicPartition(topic, partition)
-        self._connection = Connection(bootstrap)
+        self._connection = Connection(bootstrap, config)
         self._admin = Admin(self._connection)
         self._check_partition()
         self._client = self._connection.consumer({**_SETTINGS, **(config or {})})
@@ -70,10 +71,8 @@ class SimpleConsumer:
 
     @offset.setter
     def offset(self, offset: Offset) -> None:
-        self._offset = self._resolve(offset)
-        self._last = None
-        self._inbox.ready.clear()
-        self._client.assign([LibraryPartition(*self.topic_partition, self._offset)])
+        self._check_open()
+        self._place(self._resolve(offset))
 
     def seek_to_time(self, timestamp_ms: int) -> None:
         """Go to the first message at or after a time; to the end of the log if there is none."""
@@ -85,14 +84,17 @@ class SimpleConsumer:
 
         Raises OffsetOutOfRangeError if retention has taken the offset, BrokerUnreachableError if no broker answers.
         """
+        self._check_open()
         ready = self._inbox.ready
         if not ready:
-            self._inbox.fill(timeout_s, max_messages)
+            self._fill(timeout_s, max_messages)
         if not ready and self._connection.down_reason is not None:
             self._connection.metadata(self._client)  # raises unless a broker answers again
-        messages = [ready.popleft() for _ in range(min(len(ready), max_messages))]
+        messages = list(islice(ready, max_messages))
         if messages:
             self._last = messages[-1]
+        for _ in messages:
+            ready.popleft()
         return messages
 
     def __iter__(self) -> Iterator[Message]:
@@ -100,10 +102,11 @@ class SimpleConsumer:
         ready = self._inbox.ready
         while not self._closed:
             while ready:
-                message = self._last = ready.popleft()
+                message = self._last = ready[0]
+                ready.popleft()
                 yield message
             if not self._closed:
-                self._inbox.fill(_WAIT_S)
+                self._fill(_WAIT_S)
 
     def close(self) -> None:
         self._closed = True
@@ -115,6 +118,22 @@ class SimpleConsumer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _fill(self, timeout_s: float, max_messages: int = MAX_MESSAGES) -> None:
+        if self._inbox.is_torn:
+            self._place(self.offset)
+        self._inbox.fill(timeout_s, max_messages)
+
+    def _place(self, offset: int) -> None:
+        self._offset = offset
+        self._last = None
+        self._inbox.move({self.topic_partition: offset})
+        self._inbox.is_torn = False
+        self._client.assign([LibraryPartition(*self.topic_partition, offset)])
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SkylogError("this consumer is closed; make a new one")
 
     def _check_partition(self) -> None:
         topic, partition = self.topic_partition
@@ -129,6 +148,8 @@ class SimpleConsumer:
             return range_.start_offset
         if offset == "latest":
             return range_.end_offset
+        if not isinstance(offset, int):
+            raise ConfigError(f"offset={offset!r}: expected a number, 'earliest' or 'latest'")
         if not range_.start_offset <= offset <= range_.end_offset:
             raise OffsetOutOfRangeError(*self.topic_partition, offset, range_.start_offset, range_.end_offset)
         return offset

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from skylog.client.consumer import Consumer
 from skylog.client.message import Message
+
+logger = logging.getLogger(__name__)
 
 
 class MessageStream:
@@ -72,12 +76,14 @@ class MessageStreams(Mapping[str, list[MessageStream]]):
     def __len__(self) -> int:
         return len(self._streams)
 
-    def close(self) -> None:
-        """Stop every stream, and wait until each has left the group."""
+    def close(self, timeout_s: float = 60.0) -> None:
+        """Stop every stream, and wait until each has left the group: when its thread is done with a message."""
         for stream in self._all():
             stream.stop()
-        for stream in self._all():
-            stream.wait()
+        deadline = time.monotonic() + timeout_s
+        waiting = [stream.topic for stream in self._all() if not stream.wait(max(deadline - time.monotonic(), 0))]
+        if waiting:
+            logger.warning("%d streams of %s are still held by somebody", len(waiting), ", ".join(set(waiting)))
 
     def __enter__(self) -> Self:
         return self
