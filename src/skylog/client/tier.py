@@ -17,7 +17,7 @@ thread. The topic is created if it is not there. What is published so passes no 
 
 
 class ProducerTier(Protocol):
-    """Counts what a producer sends. `sent` comes from any thread, the others from the thread that polls."""
+    """Counts what a producer sends. `sent` may come from many threads at once, the others from one at a time."""
 
     def sent(self, topic: str, sent_ms: int) -> None:
         """A message with the time `sent_ms` is about to be handed over. Its fate follows, by one of the next two."""
