@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from time import monotonic
 from typing import Any, Final, Literal, Self
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaException
 from confluent_kafka import Consumer as LibraryConsumer
 from confluent_kafka import TopicPartition as LibraryPartition
 
@@ -18,6 +17,7 @@ from skylog.client.connection import Connection
 from skylog.client.engine import Engine
 from skylog.client.errors import TopicNotFoundError
 from skylog.client.inbox import MAX_MESSAGES, Inbox
+from skylog.client.membership import Membership, Start
 from skylog.client.message import Message
 from skylog.client.progress import Progress
 from skylog.client.serializers import Deserializer
@@ -27,7 +27,6 @@ from skylog.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-Start = Literal["earliest", "latest"] | Callable[[TopicPartition], int | None]
 CommitMode = Literal["auto", "batch", "manual"]
 
 COMMIT_EVERY_S: Final = 5.0
@@ -89,28 +88,25 @@ class Consumer:
         if start not in ("earliest", "latest") and not callable(start):
             raise ConfigError(f"start={start!r}: expected earliest, latest or a function of a TopicPartition")
         self.group = group
-        self._start = start
         self._commit_mode = commit
         self._connection = Connection(bootstrap, config)
         settings = {**_SETTINGS, **(config or {}), "group.id": group, "on_commit": self._on_commit}
-        self._is_cooperative = "cooperative" in settings["partition.assignment.strategy"]
         self._client: LibraryConsumer = self._connection.consumer(settings)
         self._inbox = Inbox(self._client, self._connection, deserializer)
         self._progress = Progress(group, self._client, self._connection, self._inbox)
+        self._membership = Membership(
+            self._progress,
+            start,
+            self._before_revoke,
+            is_cooperative="cooperative" in settings["partition.assignment.strategy"],
+        )
         self._open_tier(audit)
         self._fill_count = 1
         self._was_full = False
         self._filled_at = self._committed_at = monotonic()
         self._turn_ends = self._filled_at + _TURN_S
-        self._unplaced: list[LibraryPartition] = []  # this member's, but where to begin is not known yet
-        self._failure: Exception | None = None
         self._stopped = self._closed = False
-        self._client.subscribe(
-            names,
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
-        )
+        self._membership.join(names)
 
     def __iter__(self) -> Iterator[Message]:
         """Every message, waiting for more, until `stop` or `close`."""
@@ -192,7 +188,7 @@ class Consumer:
     @property
     def assignment(self) -> list[TopicPartition]:
         """The partitions that this member owns now."""
-        return sorted(_key(each) for each in self._client.assignment())
+        return self._membership.assignment
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
@@ -201,64 +197,25 @@ class Consumer:
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go to an offset of a partition that this member owns."""
-        self._move({TopicPartition(topic, partition): offset})
+        self._membership.move({TopicPartition(topic, partition): offset})
 
     def rewind(self) -> None:
         """Go to the oldest message of every partition that this member owns."""
-        owned = self._owned()
+        owned = self._membership.wait_for_assignment()
         ranges = Admin(self._connection).offset_ranges(owned)
-        self._move({key: ranges[key].start_offset for key in owned})
+        self._membership.move({key: ranges[key].start_offset for key in owned})
 
     def seek_to_time(self, timestamp_ms: int) -> None:
         """Go to the first message at or after a time, or the end, in every partition that this member owns."""
-        owned = self._owned()
+        owned = self._membership.wait_for_assignment()
         admin = Admin(self._connection)
         found, ranges = admin.offsets_at(owned, timestamp_ms), admin.offset_ranges(owned)
-        self._move({key: ranges[key].end_offset if at is None else at for key, at in found.items()})
-
-    def _owned(self) -> list[TopicPartition]:
-        """The partitions of this member, which may have to join first."""
-        deadline = monotonic() + _ATTEMPTS_S
-        while not self._client.assignment():
-            if monotonic() > deadline:
-                raise SkylogError(f"no partition was assigned to this member of group '{self.group}'; has it too many?")
-            self._inbox.fill(_WAIT_S)
-        return self.assignment
-
-    def _move(self, offsets: Mapping[TopicPartition, int]) -> None:
-        owned = self._owned()
-        for key, offset in offsets.items():
-            if key not in owned:
-                raise SkylogError(
-                    f"{key} is not this member's; group '{self.group}' gave it {', '.join(map(str, owned))}"
-                )
-            self._progress.moved(key, offset)
-        self._place(offsets)
-
-    def _place(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let librdkafka read on from here in these partitions, which this member owns."""
-        self._inbox.move(offsets)
-        targets = [LibraryPartition(*key, offset) for key, offset in offsets.items()]
-        # Not `seek`, which is refused in a partition that has just been assigned, or that has failed.
-        if self._is_cooperative:
-            self._client.incremental_unassign(targets)
-            self._client.incremental_assign(targets)
-        else:
-            others = [each for each in self._client.position(self._client.assignment()) if _key(each) not in offsets]
-            begun = [each for each in others if each.offset >= 0]
-            for each in begun:
-                self._progress.placed(_key(each), each.offset)
-            fresh = [each for each in others if each.offset < 0]
-            self._client.assign([*targets, *begun, *(self._starts(self._committed(fresh)) if fresh else ())])
+        self._membership.move({key: ranges[key].end_offset if at is None else at for key, at in found.items()})
 
     # -- between messages
 
     def _fill(self, timeout_s: float, max_messages: int) -> None:
-        if self._inbox.is_torn:
-            self._mend()
-        if self._unplaced:
-            unplaced, self._unplaced = self._unplaced, []
-            self._begin(unplaced)
+        self._membership.before_fill()
         self._progress.mark()
         before = len(self._inbox.ready)
         try:
@@ -268,18 +225,7 @@ class Consumer:
         self._was_full = len(self._inbox.ready) - before >= max_messages
         self._filled_at = monotonic()
         self._turn_ends = self._filled_at + _TURN_S
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-
-    def _mend(self) -> None:
-        """Read again what a fill had taken when it was broken off."""
-        offsets = self._progress.next_offsets(with_hand=True)
-        self._inbox.ready.clear()
-        self._inbox.is_torn = False
-        for key, offset in offsets.items():
-            self._progress.placed(key, offset)
-        self._place({key: offset for key, offset in offsets.items() if key in self.assignment})
+        self._membership.after_fill()
 
     def _between(self) -> None:
         """Everything handed out is done with: commit it if it is time."""
@@ -316,67 +262,9 @@ class Consumer:
             self._tier = audit.open_consumer(self.group, self._engine.publish)
             self._progress.count_with(self._tier)
 
-    def _on_assign(self, _client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
-        """What fails here is raised after the fill: out of a callback, librdkafka would begin where it likes."""
-        try:
-            self._begin(partitions)
-        except Exception as error:
-            self._failure = error
-            self._assign([])
-
-    def _begin(self, partitions: list[LibraryPartition]) -> None:
-        """Read partitions that this member has been given. Where that fails, it is tried again before the next fill."""
-        try:
-            committed = self._committed(partitions)
-            starts = self._starts(committed)
-        except BaseException:
-            self._unplaced += partitions
-            raise
-        self._progress.assigned(committed)
-        for each in starts:
-            if each.offset >= 0:
-                self._progress.placed(_key(each), each.offset)
-        self._assign(starts)
-
-    def _assign(self, starts: list[LibraryPartition]) -> None:
-        if self._is_cooperative:
-            self._client.incremental_assign(starts)
-        else:
-            self._client.assign(starts)
-
-    def _starts(self, committed: list[LibraryPartition]) -> list[LibraryPartition]:
-        return [LibraryPartition(*_key(each), self._start_offset(each)) for each in committed]
-
-    def _start_offset(self, committed: LibraryPartition) -> int:
-        if callable(self._start):
-            wanted = self._start(_key(committed))
-            if wanted is not None:
-                return wanted
-        if committed.offset >= 0:
-            return int(committed.offset)
-        if self._start == "latest":  # an offset, not "the end": it is committed, and what comes until then is not lost
-            return int(self._client.get_watermark_offsets(LibraryPartition(*_key(committed)), timeout=_ATTEMPTS_S)[1])
-        return int(OFFSET_BEGINNING)
-
-    def _committed(self, partitions: list[LibraryPartition]) -> list[LibraryPartition]:
-        deadline = monotonic() + _ATTEMPTS_S
-        while True:
-            try:
-                return list(self._client.committed(partitions, timeout=_ATTEMPTS_S / 3))
-            except KafkaException as error:
-                if monotonic() > deadline:
-                    raise self._connection.error(error, f"asking for the offsets of group '{self.group}'") from error
-
-    def _on_revoke(self, _client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
+    def _before_revoke(self) -> None:
         if self._commit_mode != "manual":
             self._commit_quietly(wait=True)
-        self._on_lost(_client, partitions)
-
-    def _on_lost(self, _client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
-        keys = [_key(each) for each in partitions]
-        self._unplaced = [each for each in self._unplaced if _key(each) not in keys]
-        self._progress.revoked(keys)
-        self._inbox.forget(keys)
 
     def _on_commit(self, error: Any, partitions: list[LibraryPartition]) -> None:
         self._progress.on_commit(error, partitions)
@@ -394,7 +282,3 @@ class Consumer:
         if self._tier is not None and self._engine is not None:
             self._tier.close()
             self._engine.close(_ATTEMPTS_S)
-
-
-def _key(partition: LibraryPartition) -> TopicPartition:
-    return TopicPartition(partition.topic, partition.partition)

@@ -33,10 +33,10 @@ class Progress:
         self.hand: Message | Sequence[Message] | None = None
         self.taken: list[LibraryMessage] | None = None  # since the tier was last told; None without a tier
         self.failed_count = 0
-        self._group = group
-        self._client = client
-        self._connection = connection
-        self._inbox = inbox
+        self.group = group
+        self.client = client
+        self.connection = connection
+        self.inbox = inbox
         self._tier: ConsumerTier | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._moved: dict[TopicPartition, int] = {}
@@ -78,9 +78,9 @@ class Progress:
 
     def next_offsets(self, *, with_hand: bool) -> dict[TopicPartition, int]:
         """The offset after the last message that is done with, in every partition that has one."""
-        offsets = dict(self._marked) if self._inbox.is_torn else self._positions()
+        offsets = dict(self._marked) if self.inbox.is_torn else self._positions()
         unfinished = [] if with_hand else self._in_hand()
-        for message in reversed([*unfinished, *self._inbox.ready]):
+        for message in reversed([*unfinished, *self.inbox.ready]):
             offsets[message.topic_partition] = message.offset
         return offsets
 
@@ -90,7 +90,7 @@ class Progress:
 
     def _positions(self) -> dict[TopicPartition, int]:
         positions = {}
-        for each in self._client.position(self._client.assignment()):
+        for each in self.client.position(self.client.assignment()):
             key = TopicPartition(each.topic, each.partition)
             if each.offset >= 0:
                 positions[key] = each.offset
@@ -109,16 +109,16 @@ class Progress:
         ]
         if not changed:
             return
-        if wait and self._connection.down_reason is not None:
-            self._connection.metadata(self._client)  # raises unless a broker answers again: a commit would hang
+        if wait and self.connection.down_reason is not None:
+            self.connection.metadata(self.client)  # raises unless a broker answers again: a commit would hang
         try:
             if wait:
-                self.on_commit(None, self._client.commit(offsets=changed, asynchronous=False) or changed, wait=True)
+                self.on_commit(None, self.client.commit(offsets=changed, asynchronous=False) or changed, wait=True)
             else:
-                self._client.commit(offsets=changed, asynchronous=True)
+                self.client.commit(offsets=changed, asynchronous=True)
         except KafkaException as error:
             self.failed_count += 1
-            raise self._connection.error(error, f"committing the offsets of group '{self._group}'") from error
+            raise self.connection.error(error, f"committing the offsets of group '{self.group}'") from error
 
     def on_commit(self, error: LibraryError | None, partitions: list[LibraryPartition], *, wait: bool = False) -> None:
         """What became of a commit."""
@@ -133,7 +133,7 @@ class Progress:
                 raise KafkaException(failure)
             else:
                 self.failed_count += 1
-                logger.warning("group '%s' could not commit %s at %d: %s", self._group, key, each.offset, failure.str())
+                logger.warning("group '%s' could not commit %s at %d: %s", self.group, key, each.offset, failure.str())
 
     def _untake(self, key: TopicPartition) -> None:
         """The tier is not to hear of what was taken of a partition."""
