@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from skylog.audit.books import Books
 from skylog.audit.report import Count, Report, ReportError, Tier
-from skylog.audit.verdict import Balance, Verdict
+from skylog.audit.verdict import Balance, Sizes, Verdict
 
 MINUTE_MS = 60_000
 LATER_MS = 1000 * MINUTE_MS
@@ -39,15 +39,15 @@ def landed(start: int, end: int, *counts: Count) -> Report:
     return Report(Tier.LANDED, "orders_table", TOPIC, counts, 0, 0, start, end)
 
 
-def balance(*reports: Report, groups: Sequence[str] | None = None) -> list[Balance]:
+def balance(*reports: Report, groups: Sequence[str] | None = None, required: Sequence[Tier] = ()) -> list[Balance]:
     books = Books()
     for report in reports:
         books.add(report)
-    return books.balance(LATER_MS, 0, topics=None if groups is None else [TOPIC], groups=groups)
+    return books.balance(LATER_MS, 0, topics=None if groups is None else [TOPIC], groups=groups, required=required)
 
 
-def verdicts(*reports: Report) -> list[str]:
-    return [str(each) for each in balance(*reports)]
+def verdicts(*reports: Report, required: Sequence[Tier] = ()) -> list[str]:
+    return [str(each) for each in balance(*reports, required=required)]
 
 
 # -- what the tiers say
@@ -109,6 +109,77 @@ def test_what_a_producer_is_uncertain_of_may_be_stored_or_not() -> None:
     assert verdicts(made, stored(0, 14, count(0, 14))) == ["duplicated 1 (stored)"]
     assert verdicts(made, stored(0, 9, count(0, 9))) == ["lost 1 (stored)"]
     assert verdicts(made, stored(0, 11, count(0, 10), count(1, 1))) == ["complete", "duplicated 1 (stored)"]
+
+
+# -- bytes
+
+
+def sized(window: int, messages: int, size_bytes: int, *, last: int | None = None) -> Count:
+    return Count(window * MINUTE_MS, ((last or window) + 1) * MINUTE_MS, messages, size_bytes)
+
+
+def test_bytes_stand_beside_the_messages_and_are_not_judged() -> None:
+    [row] = balance(
+        produced(sized(0, 3, 300)),
+        stored(0, 2, sized(0, 2, 70)),
+        stored(2, 3, sized(0, 1, 50)),
+        consumed(0, 3, sized(0, 3, 310)),
+        consumed(0, 3, sized(0, 3, 0), group="search"),
+        landed(0, 3, sized(0, 3, 9)),
+    )
+    assert row.sizes == Sizes(300, 120, {"billing": 310, "search": 0}, {"orders_table": 9})
+    assert row.verdict is Verdict.COMPLETE
+
+
+def test_a_tier_that_does_not_count_has_no_bytes() -> None:
+    before, after = balance(produced(sized(1, 1, 10)), stored(0, 3, sized(0, 2, 30), sized(1, 1, 20)))
+    assert (before.sizes, after.sizes) == (Sizes(None, 30, {}, {}), Sizes(10, 20, {}, {}))
+    [alone] = balance(produced(sized(0, 1, 10)))
+    assert alone.sizes == Sizes(10, None, {}, {})
+
+
+def test_bytes_go_where_the_messages_of_a_batch_went() -> None:
+    rows = balance(
+        produced(sized(0, 10, 0), sized(1, 10, 0)), stored(0, 20, sized(0, 7, 70), sized(0, 13, 131, last=1))
+    )
+    assert [row.sizes.stored for row in rows] == [70 + 30, 101]
+
+
+# -- tiers that are required
+
+
+def test_a_required_tier_that_never_reported_is_late() -> None:
+    made, kept = produced(count(0, 5)), stored(0, 5, count(0, 5))
+    assert verdicts(made, kept, required=[Tier.PRODUCED, Tier.STORED]) == ["complete"]
+    assert verdicts(made, kept, required=[Tier.CONSUMED]) == ["late 5 (consumed)"]
+    assert verdicts(made, kept, required=[Tier.LANDED, Tier.CONSUMED]) == ["late 5 (consumed), late 5 (landed)"]
+    assert verdicts(kept, consumed(0, 5, count(0, 5)), required=[Tier.PRODUCED]) == ["late 5 (produced)"]
+
+
+def test_a_lone_tier_is_judged_if_another_is_required() -> None:
+    assert verdicts(produced(count(0, 5)), required=[Tier.STORED]) == ["late 5 (stored)"]
+    assert verdicts(produced(count(0, 5)), required=[Tier.PRODUCED]) == ["unjudged"]
+
+
+def test_a_required_tier_is_late_in_each_window_that_it_has_counted_nothing_in() -> None:
+    log = stored(0, 12, count(0, 7), count(1, 5))
+    assert verdicts(produced(count(1, 5)), log, required=[Tier.PRODUCED]) == ["late 7 (produced)", "complete"]
+    read = consumed(7, 12, count(1, 5))
+    assert verdicts(produced(count(0, 7), count(1, 5)), log, read) == ["complete", "complete"]
+    assert verdicts(log, read, required=[Tier.CONSUMED])[0] == "late 7 (consumed)"
+
+
+def test_what_is_found_of_a_required_tier_is_said_once() -> None:
+    made = produced(count(0, 5), count(1, 5))
+    assert verdicts(made, stored(0, 5, count(0, 5)), required=[Tier.STORED]) == ["complete", "lost 5 (stored)"]
+
+
+def test_a_window_in_which_a_required_tier_is_absent_is_open_first() -> None:
+    books = Books()
+    books.add(produced(count(0, 5)))
+    [row] = books.balance(MINUTE_MS, 1000, required=[Tier.STORED])
+    assert row.verdict is Verdict.OPEN
+    assert not row.is_balanced
 
 
 # -- late
@@ -225,6 +296,7 @@ def test_a_broker_that_counts_again_replaces_what_it_counted_from_there_on() -> 
         produced(count(0, -1)),
         produced(Count(MINUTE_MS, MINUTE_MS, 1, 1)),
         produced(count(0, 1, uncertain=-1)),
+        produced(Count(0, MINUTE_MS, 1, -1)),
         Report(Tier.STORED, "broker-1", TOPIC, [count(0, 1)], 0),
     ],
 )
@@ -305,6 +377,8 @@ def test_tiers_that_counted_the_same_are_complete_whatever_spans_hide(seen: View
     )
     assert {row.verdict for row in rows} <= {Verdict.COMPLETE}
     assert sum(row.stored or 0 for row in rows) == total
+    assert sum(row.sizes.stored or 0 for row in rows) == total * 100
+    assert sum(row.sizes.consumed["search"] for row in rows) == total * 100
 
 
 @given(views(tiers=2), st.data())

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylog.audit.settle import Guide, Series, Span, align, settle
+from skylog.audit.settle import Guide, Series, Span, align, settle, span_sizes
 
 WINDOWS = 4
 
@@ -110,3 +110,19 @@ def test_a_series_that_takes_no_part_yet_keeps_its_messages_for_later() -> None:
     whole, late = Series([10, 10], []), Series([0, 6], [Span(0, 1, 4)])
     assert align([whole, late], [0, 0])[1] == [4, 6]
     assert align([whole, late], [0, 1])[1] == [0, 10]
+
+
+def test_bytes_are_shared_out_by_the_messages_that_each_window_took() -> None:
+    series = Series([1, 1, 1], [Span(0, 1, 3, 100), Span(1, 2, 1, 7)])
+    assert span_sizes(series, [2, 3, 2]) == [33, 67, 7]
+    assert span_sizes(series, [4, 2, 1]) == [100, 7, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, WINDOWS - 1), st.integers(0, WINDOWS - 1), st.integers(1, 4))), GUIDE)
+def test_no_byte_is_lost_and_none_is_where_no_message_is(raw: list[tuple[int, int, int]], guide: Guide) -> None:
+    spans = [Span(min(a, b), max(a, b), messages, 7 * messages + a) for a, b, messages in raw]
+    series = Series([0] * WINDOWS, spans)
+    placed = settle(series, [guide])
+    sizes = span_sizes(series, placed)
+    assert sum(sizes) == sum(span.size_bytes for span in spans)
+    assert all(size >= 0 and (count or not size) for count, size in zip(placed, sizes, strict=True))

@@ -110,6 +110,34 @@ def test_show_prints_json_for_scripts(skylog: Skylog, topic: str) -> None:
     ]
 
 
+def test_show_has_the_bytes_of_each_tier(skylog: Skylog, topic: str) -> None:
+    landed = Report(Tier.LANDED, "warehouse", topic, [count(20)], NOON_MS, 0, 0, 20)
+    publish(skylog, stored(topic, count(20), count(1, 1)), consumed(topic, count(20), count(1, 1)), landed)
+    rows = skylog.json("audit", "show", "--topic", topic, "--json")
+    assert [row["bytes"] for row in rows] == [
+        {"produced": None, "stored": 2000, "consumed": {"billing": 2000}, "landed": {"warehouse": 2000}},
+        {"produced": None, "stored": 100, "consumed": {"billing": 100}, "landed": {"warehouse": 0}},
+    ]
+    _, columns, line, *_ = skylog("audit", "show", "--topic", topic, "--bytes").stdout.splitlines()
+    assert columns.split()[:5] == ["WINDOW", "PRODUCED", "BYTES", "STORED", "BYTES"]
+    assert line.split("12:00:00")[1].split()[:6] == ["-", "-", "20", "2.0", "kB", "20"]
+    assert "BYTES" not in skylog("audit", "show", "--topic", topic).stdout
+
+
+def test_tiers_that_are_asked_for_are_missed(skylog: Skylog, topic: str) -> None:
+    publish(skylog, produced(topic, count(4)), stored(topic, count(4)))
+    assert verdicts(skylog, topic, "--tiers", "produced,stored") == [("complete", 0)]
+    assert verdicts(skylog, topic, "--tiers", "produced,stored,consumed") == [("late", 4)]
+    said = skylog("audit", "verify", "--topic", topic, "--tiers", "consumed, landed", code=1).stdout
+    assert "late 4 (consumed), late 4 (landed)" in said
+
+
+def test_a_tier_that_is_none_is_refused(skylog: Skylog) -> None:
+    for command in ("show", "verify"):
+        said = skylog("audit", command, "--tiers", "stored,brewed", code=2).stderr
+        assert "'brewed' is no tier" in said
+
+
 def test_show_takes_only_the_windows_that_are_asked_for(skylog: Skylog, topic: str) -> None:
     minutes = [count(1, minute) for minute in range(5)]
     publish(skylog, produced(topic, *minutes), stored(topic, *minutes))
@@ -241,6 +269,18 @@ def test_verify_waits_for_what_is_missing_without_grace(skylog: Skylog, topic: s
         said, _ = process.communicate(timeout=30)
     assert said == "balanced: 1 window, 1 complete\n"
     assert process.returncode == 0
+
+
+def test_verify_waits_for_the_tiers_that_are_asked_for(skylog: Skylog, topic: str) -> None:
+    publish(skylog, produced(topic, count(4)), consumed(topic, count(4), end_offset=4))
+    assert "balanced" in skylog("audit", "verify", "--topic", topic).stdout
+    chosen = ["--topic", topic, "--tiers", "produced,stored,consumed", "--wait", "30"]
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True}
+    assert "late 4 (stored)" in skylog("audit", "verify", *chosen[:-1], "0", code=1).stdout
+    with skylog.start("audit", "verify", *chosen, **options) as process:
+        publish(skylog, stored(topic, count(4)))
+        said, _ = process.communicate(timeout=30)
+    assert (said, process.returncode) == ("balanced: 1 window, 1 complete\n", 0)
 
 
 def test_verify_waits_no_longer_than_it_was_told(skylog: Skylog, topic: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def let_die(broker: BrokerProcess) -> None:
+    """By a signal that the object knows nothing of."""
+    os.kill(broker.pid, signal.SIGKILL)
+    wait_until(lambda: not broker.is_running, "the broker to die")
 
 
 def test_a_broker_is_ready_in_under_a_second() -> None:
@@ -92,6 +99,31 @@ def test_a_broker_that_does_not_start_says_why() -> None:
         broker.start()
     assert not broker.is_running
     broker.close()
+
+
+def test_a_broker_that_hangs_at_its_start_is_killed_and_says_what_it_said_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.stop()
+        meta = tmp_path / "data" / "meta.properties"
+        meta.unlink()
+        os.mkfifo(meta)  # who reads it waits for a writer, who never comes
+        monkeypatch.setattr("skylog.testing.broker.START_PATIENCE_S", 2.0)
+        with pytest.raises(BrokerProcessError, match=r"(?s)did not start in 2\.0 s; it said: .*Try it"):
+            broker.start()
+        assert not broker.is_running
+
+
+def test_a_broker_that_died_by_itself_leaves_no_pipe_open() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        with BrokerProcess() as broker:
+            for _ in range(2):  # the first time it is started again, the second time it is closed
+                broker.restart()
+                let_die(broker)
+        del broker
+    assert [str(warning.message) for warning in caught] == []
 
 
 def test_a_port_in_use_is_named() -> None:

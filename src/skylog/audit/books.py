@@ -46,11 +46,13 @@ class Books:
         *,
         topics: Collection[str] | None = None,
         groups: Collection[str] | None = None,
+        required: Collection[Tier] = (),
     ) -> list[Balance]:
         """Every window of every topic, in order.
 
         A window is open until `grace_ms` after its end. With `groups` only those are looked at. In topics that are
-        asked for by name they are missed if they have never reported.
+        asked for by name they are missed if they have never reported. A tier that is `required` is late in every
+        window that it has counted nothing in.
         """
         balances: list[Balance] = []
         for topic in self.topics if topics is None else sorted(set(topics) & self._ledgers.keys()):
@@ -64,5 +66,5 @@ class Books:
                 for group in groups or ():
                     readers.setdefault((Tier.CONSUMED, group), ledger.new_reader())
             page = Page(topic, ledger, readers, self._window_ms)
-            balances += page.balances(closed_ms=now_ms - grace_ms)
+            balances += page.balances(now_ms - grace_ms, required)
         return balances

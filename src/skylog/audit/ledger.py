@@ -13,17 +13,19 @@ Windows = tuple[int, int]
 
 
 class Tally:
-    """Messages by the windows that they lie in: one window, or several where nobody could tell."""
+    """Messages, and their bytes, by the windows that they lie in: one window, or several where nobody could tell."""
 
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
         self.messages: dict[Windows, int] = defaultdict(int)
+        self.size_bytes: dict[Windows, int] = defaultdict(int)
         self.uncertain: dict[Windows, int] = defaultdict(int)
 
     def add(self, count: Count) -> None:
         windows = count.start_ms // self._window_ms, (count.end_ms - 1) // self._window_ms
         if count.messages:
             self.messages[windows] += count.messages
+            self.size_bytes[windows] += count.size_bytes
         if count.uncertain:
             self.uncertain[windows] += count.uncertain
 
@@ -54,7 +56,7 @@ class StoredRange:
 def check_report(report: Report) -> None:
     """Raise ReportError for one that makes no sense."""
     for count in report.counts:
-        if count.start_ms >= count.end_ms or count.messages < 0 or count.uncertain < 0:
+        if count.start_ms >= count.end_ms or min(count.messages, count.size_bytes, count.uncertain) < 0:
             raise ReportError(f"report {report.id} of topic '{report.topic}' has an impossible count: {count}")
     if report.tier is not Tier.PRODUCED and None in (report.partition, report.start_offset, report.end_offset):
         raise ReportError(f"report {report.id} of topic '{report.topic}' does not say which offsets it counted")

@@ -3,7 +3,7 @@
 Messages pass from producers to brokers, and from there to each group of consumers and each table that they land in.
 Every tier is compared with the one before it: stored with produced, each reader with stored. Where no broker reports,
 as on a cluster of other brokers, readers are compared with produced. A tier that has never reported for a topic is not
-missed. What cannot be told:
+missed, unless it is required. What cannot be told:
 
 * Messages from before the first window that a producer reported came from producers that did not count yet.
 * A group that began in the middle of the log never had what was there before; it is judged from the window after its
@@ -11,20 +11,26 @@ missed. What cannot be told:
 * Messages that a producer is uncertain of may be stored or not. Either is right.
 * What a group has not come to yet is late and not lost: whatever broker's reports end after its last offset may be.
 
-`settle` describes how messages are placed whose window is not known.
+`settle` describes how messages are placed whose window is not known. Bytes go where their messages do.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
 from skylog.audit.ledger import Ledger, Reader, Tally, Windows
 from skylog.audit.report import Tier
-from skylog.audit.settle import Guide, Series, Span, align, settle
-from skylog.audit.verdict import SEVERITY, Balance, Finding, Verdict
+from skylog.audit.settle import Guide, Series, Span, align, settle, span_sizes
+from skylog.audit.verdict import SEVERITY, Balance, Finding, Sizes, Verdict
+
+_Columns = Mapping[tuple[Tier, str], list[int]]
+"""A number per window for each tier and source; producers and brokers are one source each, without a name."""
+
+_Row = tuple[int | None, int | None, dict[str, int], dict[str, int]]
+"""One window of the columns: produced, stored, consumed by group, landed by table."""
 
 
 @dataclass(slots=True)
@@ -37,6 +43,7 @@ class _Account:
 
     tier: Tier
     source: str
+    tally: Tally
     series: Series
     missing: list[int]
     spare: list[int]
@@ -87,15 +94,27 @@ class Page:
         if self._produced and self._produced.first:
             self._first_produced = bisect_left(self._windows, self._produced.first[0])
         self._accounts = [*self._producers(), *(self._reader(ledger, *each) for each in sorted(readers.items()))]
-        self._reference = self._settle(self._series(self._stored or self._produced or Tally(window_ms)))
+        reference = self._stored or self._produced or Tally(window_ms)
+        series = self._series(reference)
+        self._reference = self._settle(series)
+        self._messages = {(each.tier, each.source): each.placed for each in self._accounts}
+        self._sizes = {
+            (each.tier, each.source): self._bytes(each.tally, each.series, each.placed) for each in self._accounts
+        }
+        if self._stored or self._produced:
+            key = (Tier.STORED if self._stored else Tier.PRODUCED, "")
+            self._messages[key] = self._reference
+            self._sizes[key] = self._bytes(reference, series, self._reference)
 
-    def balances(self, closed_ms: int) -> Iterator[Balance]:
-        """Windows that end after `closed_ms` are open."""
+    def balances(self, closed_ms: int, required: Collection[Tier] = ()) -> Iterator[Balance]:
+        """Windows that end after `closed_ms` are open. Tiers that are `required` are late where they are absent."""
         for number, window in enumerate(self._windows):
             end_ms = (window + 1) * self._window_ms
             found = [account.finding(number, self._reference[number]) for account in self._accounts]
-            findings = sorted((each for each in found if each), key=lambda each: -SEVERITY[each.verdict])
-            if all(number < account.first_judged for account in self._accounts):
+            findings = [each for each in found if each]
+            findings += self._absent(number, set(required) - {each.tier for each in findings})
+            findings.sort(key=lambda each: -SEVERITY[each.verdict])
+            if not findings and all(number < account.first_judged for account in self._accounts):
                 verdict = Verdict.UNJUDGED
             elif end_ms > closed_ms:
                 verdict = Verdict.OPEN
@@ -105,14 +124,12 @@ class Page:
                 self._topic,
                 window * self._window_ms,
                 end_ms,
-                self._count(Tier.PRODUCED, number) if number >= self._first_produced else None,
-                self._count(Tier.STORED, number),
-                self._counts(Tier.CONSUMED, number),
-                self._counts(Tier.LANDED, number),
+                *self._row(self._messages, number),
+                Sizes(*self._row(self._sizes, number)),
                 verdict,
                 tuple(findings),
             )
-            if findings or self._has_messages(number):
+            if findings or self._most(number):
                 yield balance
 
     # -- putting the page together
@@ -136,7 +153,7 @@ class Page:
         self, tier: Tier, source: str, tally: Tally, missing: list[int], spare: list[int], first_judged: int
     ) -> _Account:
         series = self._series(tally)
-        return _Account(tier, source, series, missing, spare, first_judged, series.exact)
+        return _Account(tier, source, tally, series, missing, spare, first_judged, series.exact)
 
     def _settle(self, reference: Series) -> list[int]:
         """Place the messages of all tiers; those of the reference are returned."""
@@ -159,8 +176,16 @@ class Page:
             if first == last:
                 exact[self._numbers[first]] += messages
             else:
-                spans.append(Span(self._numbers[first], self._numbers[last], messages))
+                spans.append(Span(self._numbers[first], self._numbers[last], messages, tally.size_bytes[first, last]))
         return Series(exact, spans)
+
+    def _bytes(self, tally: Tally, series: Series, placed: list[int]) -> list[int]:
+        """The bytes of a tally in each window, as its messages were placed."""
+        sizes = span_sizes(series, placed)
+        for (first, last), size_bytes in tally.size_bytes.items():
+            if first == last:
+                sizes[self._numbers[first]] += size_bytes
+        return sizes
 
     def _per_window(self, messages: Mapping[Windows, int]) -> list[int]:
         """How many of them each window may hold: all that are of it or of a span over it."""
@@ -172,13 +197,21 @@ class Page:
 
     # -- reading it
 
-    def _count(self, tier: Tier, number: int) -> int | None:
-        if tier is (Tier.STORED if self._stored else Tier.PRODUCED if self._produced else None):
-            return self._reference[number]
-        return next((account.placed[number] for account in self._accounts if account.tier is tier), None)
+    def _row(self, columns: _Columns, number: int) -> _Row:
+        produced, stored = columns.get((Tier.PRODUCED, "")), columns.get((Tier.STORED, ""))
+        return (
+            produced[number] if produced and number >= self._first_produced else None,
+            stored[number] if stored else None,
+            {source: column[number] for (tier, source), column in columns.items() if tier is Tier.CONSUMED},
+            {source: column[number] for (tier, source), column in columns.items() if tier is Tier.LANDED},
+        )
 
-    def _counts(self, tier: Tier, number: int) -> dict[str, int]:
-        return {account.source: account.placed[number] for account in self._accounts if account.tier is tier}
+    def _absent(self, number: int, tiers: set[Tier]) -> list[Finding]:
+        """Those of the tiers that have counted nothing in a window in which others have."""
+        counted = {tier for (tier, _), column in self._messages.items() if column[number]}
+        missed = self._most(number)
+        return [Finding(tier, "", Verdict.LATE, missed) for tier in Tier if missed and tier in tiers - counted]
 
-    def _has_messages(self, number: int) -> bool:
-        return bool(self._reference[number] or any(account.placed[number] for account in self._accounts))
+    def _most(self, number: int) -> int:
+        """The most messages that any tier has in a window."""
+        return max((column[number] for column in self._messages.values()), default=0)

@@ -60,7 +60,7 @@ class ProducerAudit:
         *,
         window_ms: int = DEFAULT_WINDOW_MS,
         interval_s: float = DEFAULT_INTERVAL_S,
-        journal_dir: Path | None = None,
+        journal_dir: Path | str | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not 0 < len(application.encode()) <= MAX_APPLICATION_BYTES:
@@ -68,7 +68,7 @@ class ProducerAudit:
         self.application = application
         self.window_ms = check_window(window_ms)
         self.interval_s = interval_s
-        self.journal_dir = journal_dir or default_journal_dir()
+        self.journal_dir = Path(journal_dir) if journal_dir else default_journal_dir()
         self.clock = clock or SystemClock()
         self._refused: set[Path] = set()
 

@@ -10,6 +10,8 @@ are taken from each, those first that can wait least. It finds common ground whe
 a chain of spans to its end. `settle` takes one tier and finds the least sum of differences to the others, over all
 windows together. Where that leaves a choice, a difference stands in the latest window possible: at the end of the books
 tiers always differ by what is still on its way, and that must not be blamed on earlier windows.
+
+Bytes are not compared: `span_sizes` lets them follow the messages.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ Guide = Sequence[tuple[int, int] | None]
 
 
 class Span(NamedTuple):
-    """Messages in the windows numbered `first` to `last`, both included."""
+    """Messages, and their bytes, in the windows numbered `first` to `last`, both included."""
 
     first: int
     last: int
     messages: int
+    size_bytes: int = 0
 
 
 class Series(NamedTuple):
@@ -65,8 +68,8 @@ class _Queue:
     def enter(self, window: int) -> int:
         """Go to the next window; how many messages have to be placed there."""
         while self._coming and self._coming[-1].first == window:
-            _, last, messages = self._coming.pop()
-            heapq.heappush(self._waiting, [last, messages])
+            span = self._coming.pop()
+            heapq.heappush(self._waiting, [span.last, span.messages])
         due = self._exact[window]
         while self._waiting and self._waiting[0][0] == window:
             due += heapq.heappop(self._waiting)[1]
@@ -111,6 +114,26 @@ def settle(series: Series, guides: Sequence[Guide]) -> list[int]:
         before = _cut(both, ended[window] - low, begun[window] - ended[window])
         low = ended[window]
     return _walk_back(series.exact, steps, begun[-1])
+
+
+def span_sizes(series: Series, placed: Sequence[int]) -> list[int]:
+    """The bytes of spans in each window, once the messages of a series are placed.
+
+    Each message takes its share of its span's bytes along, those first whose span ends first; so totals stay exact.
+    """
+    sizes = [0] * len(placed)
+    coming = sorted(series.spans, key=lambda span: (span.last, span.first), reverse=True)
+    messages = size_bytes = 0  # what is left of the span at hand
+    for window, (count, exact) in enumerate(zip(placed, series.exact, strict=True)):
+        wanted = count - exact
+        while wanted > 0:
+            if not messages:
+                _, _, messages, size_bytes = coming.pop()
+            taken = min(wanted, messages)
+            share = size_bytes * taken // messages
+            sizes[window] += share
+            wanted, messages, size_bytes = wanted - taken, messages - taken, size_bytes - share
+    return sizes
 
 
 class _Step(NamedTuple):

@@ -30,7 +30,10 @@ SEVERITY: Final = {verdict: number for number, verdict in enumerate(Verdict)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """So many messages that a tier has too few or too many of, against the tier before it."""
+    """So many messages that a tier has too few or too many of, against the tier before it.
+
+    Without a `source` a tier as a whole is meant.
+    """
 
     tier: Tier
     source: str
@@ -39,9 +42,9 @@ class Finding:
 
     def __str__(self) -> str:
         match self.tier:
-            case Tier.CONSUMED:
+            case Tier.CONSUMED if self.source:
                 where = f"group {self.source}"
-            case Tier.LANDED:
+            case Tier.LANDED if self.source:
                 where = f"landed in {self.source}"
             case _:
                 where = self.tier.value
@@ -49,11 +52,22 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes beside the messages of a balance: of keys and values where clients counted, on disk where a broker did."""
+
+    produced: int | None
+    stored: int | None
+    consumed: Mapping[str, int]
+    landed: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Balance:
     """One topic in one window: what each tier counted, and whether that agrees.
 
     `produced` and `stored` are None where that tier does not count; `consumed` is by group and `landed` by table.
-    `findings` are there from the worst on, for a window that is still open as well.
+    `sizes` are never judged: bytes mean something else in each tier. `findings` are there from the worst on, for a
+    window that is still open as well.
     """
 
     topic: str
@@ -63,6 +77,7 @@ class Balance:
     stored: int | None
     consumed: Mapping[str, int]
     landed: Mapping[str, int]
+    sizes: Sizes
     verdict: Verdict
     findings: tuple[Finding, ...]
 

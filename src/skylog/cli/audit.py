@@ -17,7 +17,8 @@ from skylog.cli.output import fail, note, print_heading, print_json, print_table
 from skylog.cli.printable import escape_controls, iso_time
 
 if TYPE_CHECKING:
-    from skylog.audit.verdict import Balance
+    from skylog.audit.report import Tier
+    from skylog.audit.verdict import Balance, Sizes
     from skylog.cli.audit_topic import AuditTopic
 
 NOT_BALANCED: Final = 1
@@ -66,11 +67,20 @@ Grace = Annotated[
 Window = Annotated[
     str, typer.Option("--window", metavar="TIME", help="How long a window is; as long as the tiers' or longer.")
 ]
+Tiers = Annotated[
+    str | None,
+    typer.Option(
+        "--tiers",
+        metavar="TIERS",
+        help="Those that must have counted in a window, or it is late: produced,stored,consumed,landed.",
+        show_default="none",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Which windows to look at."""
+    """Which windows to look at, and who must have counted in them."""
 
     topics: list[str] | None
     groups: list[str] | None
@@ -78,6 +88,7 @@ class _Selection:
     until_ms: int
     grace_ms: int
     window_ms: int
+    required: frozenset[Tier]
 
     @classmethod
     def parse(
@@ -88,6 +99,7 @@ class _Selection:
         until: str | None,
         grace: str,
         window: str,
+        tiers: str | None,
     ) -> _Selection:
         from skylog.audit.counts import SMALLEST_WINDOW_MS
 
@@ -102,17 +114,30 @@ class _Selection:
             FOREVER_MS if until is None else parse_when(until, now_ms, "--until"),
             parse_duration_ms(grace, "--grace"),
             window_ms,
+            _parse_tiers(tiers),
         )
 
     def balances(self, reports: AuditTopic, *, is_all_closed: bool = False) -> list[Balance]:
         """With `is_all_closed` no window counts as open."""
         now_ms = FOREVER_MS if is_all_closed else _now_ms()
-        found = reports.books(self.window_ms).balance(now_ms, self.grace_ms, topics=self.topics, groups=self.groups)
+        found = reports.books(self.window_ms).balance(
+            now_ms, self.grace_ms, topics=self.topics, groups=self.groups, required=self.required
+        )
         return [
             balance
             for balance in found
             if balance.window_end_ms > self.since_ms and reports.begins_ms <= balance.window_start_ms < self.until_ms
         ]
+
+
+def _parse_tiers(text: str | None) -> frozenset[Tier]:
+    from skylog.audit.report import Tier
+
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in list(Tier)]
+    if unknown:
+        raise typer.BadParameter(f"'{unknown[0]}' is no tier: give some of {','.join(Tier)}", param_hint="--tiers")
+    return frozenset(map(Tier, names))
 
 
 @app.command("show")
@@ -123,6 +148,8 @@ def show(
     until: Until = None,
     grace: Grace = "2m",
     window: Window = "60s",
+    tiers: Tiers = None,
+    with_bytes: Annotated[bool, typer.Option("--bytes", help="Show beside each number how many bytes it is.")] = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -134,7 +161,7 @@ def show(
     """
     from skylog.cli.audit_topic import AuditTopic
 
-    selection = _Selection.parse(topic, group, since, until, grace, window)
+    selection = _Selection.parse(topic, group, since, until, grace, window, tiers)
     reports = AuditTopic(bootstrap)
     reports.refresh()
     found = selection.balances(reports)
@@ -142,7 +169,7 @@ def show(
         print_json([_object(balance) for balance in found])
     else:
         for name, rows in groupby(found, key=lambda balance: balance.topic):
-            _print_topic(name, list(rows))
+            _print_topic(name, list(rows), with_bytes=with_bytes)
         if not found:
             note("no report is about what was asked for")
     _note_oddities(reports)
@@ -156,6 +183,7 @@ def verify(
     until: Until = None,
     grace: Grace = "2m",
     window: Window = "60s",
+    tiers: Tiers = None,
     wait_s: Annotated[
         float | None,
         typer.Option(
@@ -175,11 +203,11 @@ def verify(
 
     [bold]skylog audit verify --since 1d[/]
 
-    [bold]skylog audit verify --topic orders --group billing --wait 30[/]
+    [bold]skylog audit verify --topic orders --tiers produced,stored,consumed --wait 30[/]
     """
     from skylog.cli.audit_topic import AuditTopic, NoAuditTopicError
 
-    selection = _Selection.parse(topic, group, since, until, grace, window)
+    selection = _Selection.parse(topic, group, since, until, grace, window, tiers)
     reports = AuditTopic(bootstrap)
     deadline = time.monotonic() + (wait_s or 0)
     while True:
@@ -202,30 +230,29 @@ def verify(
 # -- what is printed
 
 
-def _print_topic(name: str, rows: Sequence[Balance]) -> None:
+def _print_topic(name: str, rows: Sequence[Balance], *, with_bytes: bool) -> None:
     from rich.text import Text
 
     groups = sorted({group for row in rows for group in row.consumed})
     tables = sorted({table for row in rows for table in row.landed})
-    numbers = [
-        "PRODUCED",
-        "STORED",
-        *(f"CONSUMED BY {each}" for each in groups),
-        *(f"LANDED IN {each}" for each in tables),
-    ]
-    cells = [
-        (
-            _window_time(row),
-            *map(_or_dash, (row.produced, row.stored)),
-            *(_or_dash(row.consumed.get(group)) for group in groups),
-            *(_or_dash(row.landed.get(table)) for table in tables),
-            Text(escape_controls(str(row)), style=_STYLES[row.verdict]),
-        )
-        for row in rows
-    ]
+    readers = [*(f"CONSUMED BY {each}" for each in groups), *(f"LANDED IN {each}" for each in tables)]
+    numbers: list[str] = []
+    for title in ("PRODUCED", "STORED", *map(escape_controls, readers)):
+        numbers += [title, "BYTES"] if with_bytes else [title]
+    lines = []
+    for row in rows:
+        line: list[object] = [_window_time(row)]
+        for messages, size_bytes in zip(_each(row, groups, tables), _each(row.sizes, groups, tables), strict=True):
+            line += [_or_dash(messages), _size(size_bytes)] if with_bytes else [_or_dash(messages)]
+        lines.append([*line, Text(escape_controls(str(row)), style=_STYLES[row.verdict])])
     print_heading(name, _tally(rows))
-    print_table(["WINDOW", *map(escape_controls, numbers), "VERDICT"], cells, numbers=map(escape_controls, numbers))
+    print_table(["WINDOW", *numbers, "VERDICT"], lines, numbers=numbers)
     stdout.print()
+
+
+def _each(row: Balance | Sizes, groups: Sequence[str], tables: Sequence[str]) -> list[int | None]:
+    """The numbers of a row, one for each column of its table."""
+    return [row.produced, row.stored, *map(row.consumed.get, groups), *map(row.landed.get, tables)]
 
 
 def _print_verification(found: Sequence[Balance], code: int, *, json: bool) -> None:
@@ -270,6 +297,12 @@ def _object(balance: Balance) -> dict[str, Any]:
         "stored": balance.stored,
         "consumed": dict(balance.consumed),
         "landed": dict(balance.landed),
+        "bytes": {
+            "produced": balance.sizes.produced,
+            "stored": balance.sizes.stored,
+            "consumed": dict(balance.sizes.consumed),
+            "landed": dict(balance.sizes.landed),
+        },
         "verdict": balance.verdict.value,
         "findings": [
             {
@@ -295,6 +328,13 @@ def _window_time(balance: Balance) -> str:
 
 def _or_dash(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
+
+
+def _size(size_bytes: int | None) -> str:
+    """With the units that progress bars have: `1.2 kB`."""
+    from rich.filesize import decimal
+
+    return "-" if size_bytes is None else decimal(size_bytes)
 
 
 def _note_oddities(reports: AuditTopic) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Final, Self
 from skylog.errors import SkylogError
 
 STARTED: Final = "listening on "
+START_PATIENCE_S: Final = 30.0
 STOP_PATIENCE_S: Final = 60.0
 
 
@@ -70,6 +72,7 @@ class BrokerProcess:
         """Start, or start again; returns when clients can connect. Raises BrokerProcessError with what it said."""
         if self.is_running:
             raise BrokerProcessError(f"the broker at {self.bootstrap} is running already")
+        self._close_pipes()
         command = [sys.executable, "-P", "-m", "skylog.testing.lifeline", "serve"]
         command += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
         for key, value in self.settings.items():
@@ -84,11 +87,12 @@ class BrokerProcess:
                 text=True,
                 start_new_session=True,
             )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line.startswith(STARTED):
+        line = self._first_line(self._process)
+        if line is None or not line.startswith(STARTED):
             self.kill()
-            raise BrokerProcessError(f"the broker did not start; it said: {self.stderr().strip() or line!r}")
+            limit = f" in {START_PATIENCE_S} s" if line is None else ""
+            said = self.stderr().strip() or repr(line or "")
+            raise BrokerProcessError(f"the broker did not start{limit}; it said: {said}")
         self.port = int(line.rpartition(":")[2])
         return self
 
@@ -126,6 +130,7 @@ class BrokerProcess:
             if self.is_running:
                 self.stop()
         finally:
+            self._close_pipes()
             self._last_words = self.stderr()
             self._home.cleanup()
 
@@ -141,8 +146,16 @@ class BrokerProcess:
             raise BrokerProcessError("the broker has not been started")
         return self._process
 
+    @staticmethod
+    def _first_line(process: subprocess.Popen[str]) -> str | None:
+        """What it says first on stdout, empty if it ended without a word; None if nothing comes in time."""
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            return process.stdout.readline() if selector.select(START_PATIENCE_S) else None
+
     def _close_pipes(self) -> None:
-        process = self._started()
-        for pipe in (process.stdin, process.stdout):
+        """Also of a process that ended by itself, or of none."""
+        for pipe in (self._process.stdin, self._process.stdout) if self._process else ():
             assert pipe is not None
             pipe.close()
