@@ -1,4 +1,4 @@
-"""The blog of examples/ behind uvicorn, with its events or without any. `python benchmarks/blog_server.py with|without`.
+"""The blog of examples/ behind uvicorn, with its events or without: `python benchmarks/blog_server.py with|without`.
 
 Its page `/pages/1` shows a post and fires five events. Without events the same page calls a function that does nothing,
 and there is no middleware: what is left out is all that event tracking adds.
@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "blog"))
 
-import blog  # noqa: E402  # after its directory is known
+import blog  # after its directory is known
 
 EVENTS_PER_REQUEST = 5
 
@@ -37,7 +37,8 @@ def main(mode: str) -> None:
     blog.app.routes.append(Route("/pages/{id:int}", show_page))
     listener = socket.create_server(("127.0.0.1", 0))
     print(f"listening on 127.0.0.1:{listener.getsockname()[1]}", flush=True)
-    uvicorn.Server(uvicorn.Config(blog.app, log_level="warning", access_log=False)).run([listener])
+    config = uvicorn.Config(blog.app, log_level="warning", access_log=False, timeout_keep_alive=600)
+    uvicorn.Server(config).run([listener])
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 Bare code is the loop that the library's own documentation shows: `produce` with a delivery callback and `poll(0)` after
 each; `poll` for each message, looked at for an error. The leanest code possible (no callbacks and no polling; lists of
-messages by `consume`) is shown beside it: it does less, it hears of no failed delivery, say. All use the same librdkafka
-settings.
+messages by `consume`) is shown beside it: it does less, it hears of no failed delivery, say. All use the same settings.
 """
 
 from __future__ import annotations
