@@ -1,0 +1,9 @@
+"""Where Spark finds the format "skylog": it looks for `DefaultSource` in every module called `pyspark_…`."""
+
+from __future__ import annotations
+
+from skylog.spark.source import SkylogSource
+
+DefaultSource = SkylogSource
+
+__all__ = ["DefaultSource"]

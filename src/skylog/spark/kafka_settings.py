@@ -1,0 +1,47 @@
+"""The `kafka.*` options, which are written for Java's clients, in librdkafka's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from skylog.spark.errors import OptionError
+
+_RENAMED: Final = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+_LOGIN: Final = re.compile(r"""\b(username|password)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;]+))""")
+
+
+def is_read_committed(kafka: Mapping[str, str]) -> bool:
+    return kafka.get("isolation.level", "read_uncommitted").lower() == "read_committed"
+
+
+def needs_library(kafka: Mapping[str, str]) -> bool:
+    """Whether records have to be read through librdkafka: for TLS, SASL and read_committed."""
+    return kafka.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT" or is_read_committed(kafka)
+
+
+def library_settings(kafka: Mapping[str, str]) -> dict[str, str]:
+    """What librdkafka is to be given. Raises OptionError for a Java key store, which it cannot open."""
+    found: dict[str, str] = {}
+    for key, value in kafka.items():
+        if key.endswith("store.type") and key.startswith("ssl."):
+            if value.upper() == "JKS":
+                raise OptionError(f"option kafka.{key}=JKS: give PEM files instead, as Java's clients take them too")
+        elif key == "sasl.jaas.config":
+            found |= _login(value)
+        else:
+            found[_RENAMED.get(key, key)] = value
+    return found
+
+
+def _login(jaas: str) -> dict[str, str]:
+    login = {name: next(filter(None, quoted), "") for name, *quoted in _LOGIN.findall(jaas)}
+    if login.keys() != {"username", "password"}:
+        raise OptionError("option kafka.sasl.jaas.config: expected a login module with username and password")
+    return {f"sasl.{name}": value for name, value in login.items()}

@@ -1,0 +1,177 @@
+"""The options of the data source when it reads: names and meaning are those of Spark's own Kafka source.
+
+A name that is not known is refused, and the nearest known one is named; `kafka.*` goes to the clients as it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from skylog.config import parse, setting, settings
+from skylog.errors import ConfigError
+from skylog.spark.errors import OptionError
+
+KAFKA_PREFIX: Final = "kafka."
+BOOTSTRAP: Final = "kafka.bootstrap.servers"
+STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
+
+_REFUSED: Final = {
+    "auto.offset.reset": "say where to start with the option startingOffsets",
+    "key.deserializer": "keys are always bytes; turn them into something else with DataFrame operations",
+    "value.deserializer": "values are always bytes; turn them into something else with DataFrame operations",
+    "enable.auto.commit": "Spark keeps its progress itself; the option groupId tells it to a group as well",
+    "interceptor.classes": "an interceptor could change what is read",
+}
+_UNITS_MS: Final = {"ms": 1, "": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What is to be read, from where to where, and in what portions. Made by `read_options`."""
+
+    assign: str | None = setting("assign", None, 'Partitions, as JSON: {"topic": [0, 1]}.', kind="string")
+    subscribe: str | None = setting("subscribe", None, "Topics, separated by commas.", kind="string")
+    subscribe_pattern: str | None = setting(
+        "subscribePattern", None, "A regular expression that a topic's whole name matches.", kind="string"
+    )
+    starting_offsets: str | None = setting(
+        "startingOffsets",
+        None,
+        'earliest, latest, committed (by groupId), or JSON: {"topic": {"0": 23, "1": -2}} with -2 for earliest and '
+        "-1 for latest. A batch starts at earliest and a stream at latest if nothing is said.",
+        kind="string",
+    )
+    starting_offsets_by_timestamp: str | None = setting(
+        "startingOffsetsByTimestamp", None, 'Milliseconds since 1970: {"topic": {"0": 1700000000000}}.', kind="string"
+    )
+    starting_timestamp: int | None = setting(
+        "startingTimestamp", None, "Milliseconds since 1970, for all partitions.", kind="long", minimum=0
+    )
+    starting_strategy: str = setting(
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        "What to do where no record is as late as the starting time.",
+        choices=("error", "latest"),
+    )
+    ending_offsets: str | None = setting(
+        "endingOffsets", None, "latest, or JSON as for startingOffsets; not for streams.", kind="string"
+    )
+    ending_offsets_by_timestamp: str | None = setting(
+        "endingOffsetsByTimestamp", None, "As startingOffsetsByTimestamp; not for streams.", kind="string"
+    )
+    ending_timestamp: int | None = setting(
+        "endingTimestamp", None, "As startingTimestamp; not for streams.", kind="long", minimum=0
+    )
+    max_offsets_per_trigger: int | None = setting(
+        "maxOffsetsPerTrigger", None, "Offsets in one micro-batch, at most about.", kind="long", minimum=1
+    )
+    min_offsets_per_trigger: int | None = setting(
+        "minOffsetsPerTrigger", None, "Wait for so many offsets before a micro-batch.", kind="long", minimum=1
+    )
+    max_trigger_delay: str = setting("maxTriggerDelay", "15m", "But no longer than this.")
+    min_partitions: int | None = setting(
+        "minPartitions", None, "Divide the work among about so many tasks.", kind="int", minimum=1
+    )
+    max_records_per_partition: int | None = setting(
+        "maxRecordsPerPartition", None, "Offsets of one task, at most.", kind="long", minimum=1
+    )
+    fail_on_data_loss: bool = setting(
+        "failOnDataLoss", True, "Whether to fail where offsets are missing that should be there."
+    )
+    include_headers: bool = setting("includeHeaders", False, "Add the column headers.")
+    value_format: str | None = setting(
+        "valueFormat",
+        None,
+        "json: parse the values into the column event, by valueSchema; what does not parse is in the column _corrupt.",
+        kind="string",
+        choices=("json",),
+    )
+    value_schema: str | None = setting(
+        "valueSchema", None, "The fields of the JSON values, as Spark's DDL: user STRING, visits INT.", kind="string"
+    )
+    push_down_filters: bool = setting(
+        "pushDownFilters",
+        False,
+        "Narrow what is read by the query's filters on topic, partition, offset and timestamp; wants "
+        "spark.sql.python.filterPushdown.enabled. Spark then reads the narrowed ranges in every later query on the "
+        "same DataFrame too: load one for each query.",
+    )
+    group_id: str | None = setting(
+        "groupId", None, "Commit the stream's progress to this consumer group.", kind="string"
+    )
+    group_id_prefix: str | None = setting("groupIdPrefix", None, "Accepted; no group is joined.", kind="string")
+    poll_timeout_ms: int = setting(
+        "kafkaConsumer.pollTimeoutMs", 120_000, "A task fails after waiting so long for records.", minimum=1
+    )
+    fetch_offset_retries: int = setting("fetchOffset.numRetries", 3, "Accepted; the client has its own retries.")
+    fetch_offset_interval_ms: int = setting("fetchOffset.retryIntervalMs", 1000, "Accepted, as numRetries is.")
+    kafka: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bootstrap(self) -> str:
+        return self.kafka["bootstrap.servers"]
+
+    @property
+    def max_trigger_delay_ms(self) -> int:
+        match = _DURATION.fullmatch(self.max_trigger_delay.strip().lower())
+        if match is None or match[2] not in _UNITS_MS:
+            raise OptionError(f"maxTriggerDelay={self.max_trigger_delay}: expected a time such as 90s or 15m")
+        return int(match[1]) * _UNITS_MS[match[2]]
+
+    @property
+    def committing_group(self) -> str | None:
+        """The group that progress is committed to and read from."""
+        return self.group_id or self.kafka.get("group.id")
+
+
+def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
+    """The options as Spark hands them over, checked. Names are taken in any case. Raises OptionError."""
+    known = {key.lower(): key for key in settings(ReadOptions)}
+    kafka: dict[str, str] = {}
+    values: dict[str, str] = {}
+    for name, value in given.items():
+        lower = name.lower()
+        if lower.startswith(KAFKA_PREFIX):
+            kafka[lower.removeprefix(KAFKA_PREFIX)] = value
+        elif lower in known:
+            values[known[lower]] = value
+        else:
+            raise OptionError(f"unknown option '{name}'{_hint(lower, known)}")
+    try:
+        options = replace(parse(ReadOptions, values), kafka=kafka)
+    except ConfigError as error:
+        raise OptionError(str(error)) from error
+    _check(options, values, is_stream=is_stream)
+    return options
+
+
+def _hint(name: str, known: Mapping[str, str]) -> str:
+    close = difflib.get_close_matches(name, [*known, BOOTSTRAP], n=1, cutoff=0.5)
+    return f"; did you mean '{known.get(close[0], close[0])}'?" if close else ""
+
+
+def _check(options: ReadOptions, values: Mapping[str, Any], *, is_stream: bool) -> None:
+    if not options.kafka.get("bootstrap.servers"):
+        raise OptionError(f"option '{BOOTSTRAP}' must be given: the addresses of some brokers, as host:port,host:port")
+    chosen = [name for name in STRATEGIES if name in values]
+    if len(chosen) != 1:
+        how_many = "only one" if chosen else "one"
+        raise OptionError(f"{how_many} of the options {', '.join(STRATEGIES)} must be given, to say what is read")
+    if not values[chosen[0]].strip():
+        raise OptionError(f"option '{chosen[0]}' is empty: it names no topic")
+    for key, reason in _REFUSED.items():
+        if key in options.kafka:
+            raise OptionError(f"option '{KAFKA_PREFIX}{key}' is not supported: {reason}")
+    if is_stream and (ending := [name for name in values if name.startswith("ending")]):
+        raise OptionError(f"option '{ending[0]}' is not for streaming queries, which have no end")
+    low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if low is not None and high is not None and low > high:
+        raise OptionError(f"minOffsetsPerTrigger={low} is more than maxOffsetsPerTrigger={high}")
+    if (options.value_format is None) != (options.value_schema is None):
+        raise OptionError("the options valueFormat and valueSchema go together: valueFormat=json, valueSchema=a STRING")
+    _ = options.max_trigger_delay_ms  # refuses what is no time

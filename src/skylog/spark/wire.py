@@ -1,0 +1,104 @@
+"""One blocking connection to a broker: requests out, responses in, in order.
+
+It exists because executors want record batches as they lie in the log, which no client library hands out. Plain text
+only; where a cluster wants TLS or SASL, messages are read through librdkafka instead.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from typing import Final, TypeVar
+
+from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from skylog.protocol.apis import API_SPECS
+from skylog.protocol.fields import Versions
+from skylog.protocol.frames import SIZE_BYTES, request_frame
+from skylog.protocol.headers import RequestHeader, read_response_header
+from skylog.protocol.schema import Message
+
+CLIENT_ID: Final = "skylog-spark"
+
+R = TypeVar("R", bound=Message)
+
+
+class ConnectionLostError(SkylogError):
+    """The broker cannot be reached, or no longer."""
+
+
+class BrokerConnection:
+    """A connection that knows which versions its broker speaks. What `receive` returns is overwritten by the next call.
+
+    `send` may be called again before `receive`: the broker answers in order.
+    """
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self.address = f"{host}:{port}"
+        self._buffer = bytearray(1 << 20)
+        self._waiting: deque[tuple[int, int, type[Message]]] = deque()
+        self._number = 0
+        try:
+            self._socket = socket.create_connection((host, port), timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise ConnectionLostError(f"no broker can be reached at {self.address}: {error}") from error
+        self.send(ApiVersionsRequest(), 0)
+        answer = self.receive(ApiVersionsResponse)
+        self._versions = {row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys}
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def version(self, request: type[Message], preferred: int) -> int:
+        """`preferred`, or else the nearest version that both sides speak."""
+        name = request.__name__.removesuffix("Request")
+        there = self._versions.get(request.api_key)
+        low = high = -1
+        if there is not None:
+            low, high = max(there.low, request.versions.low), min(there.high, request.versions.high)
+        if there is None or low > high:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"{self.address} speaks {name} {there}, skylog {request.versions}"
+            )
+        return min(max(preferred, low), high)
+
+    def send(self, request: Message, version: int) -> None:
+        self._number += 1
+        self._waiting.append((self._number, version, API_SPECS[request.api_key].response))
+        frame = request_frame(RequestHeader(request.api_key, version, self._number, CLIENT_ID), request)
+        try:
+            self._socket.sendall(frame)
+        except OSError as error:
+            raise ConnectionLostError(f"{self.address} was lost: {error}") from error
+
+    def receive(self, kind: type[R]) -> R:
+        """The response to the oldest request that has none yet. Raises ConnectionLostError."""
+        number, version, expected = self._waiting.popleft()
+        assert kind is expected
+        size_bytes = int.from_bytes(self._read(SIZE_BYTES), "big")
+        frame = self._read(size_bytes)
+        spec = API_SPECS[kind.api_key]
+        correlation_id, position = read_response_header(frame, spec.response_header_version(version))
+        if correlation_id != number:
+            raise ConnectionLostError(f"{self.address} answered request {correlation_id} instead of {number}")
+        return kind.read(frame, version, position)[0]
+
+    def ask(self, request: Message, version: int, kind: type[R]) -> R:
+        self.send(request, version)
+        return self.receive(kind)
+
+    def _read(self, size_bytes: int) -> memoryview:
+        if size_bytes > len(self._buffer):
+            self._buffer = bytearray(size_bytes + size_bytes // 4)
+        view = memoryview(self._buffer)[:size_bytes]
+        done = 0
+        while done < size_bytes:
+            try:
+                count = self._socket.recv_into(view[done:])
+            except OSError as error:
+                raise ConnectionLostError(f"{self.address} was lost: {error}") from error
+            if not count:
+                raise ConnectionLostError(f"{self.address} closed the connection")
+            done += count
+        return view
