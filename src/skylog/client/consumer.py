@@ -143,7 +143,10 @@ class Consumer:
         self._check_open()
         ready, progress = self._inbox.ready, self._progress
         self._between()
-        self._fill(0, 1) if ready else self._fill(timeout_s, max_messages)
+        deadline = monotonic() + timeout_s
+        self._fill(0, 1 if ready else max_messages)
+        while not ready and (left_s := deadline - monotonic()) > 0:
+            self._fill(left_s, max_messages)
         messages = progress.hand = list(islice(ready, max_messages))
         for _ in messages:
             ready.popleft()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from time import monotonic
 from typing import Any, Final, Literal, Self
 
 from confluent_kafka import TopicPartition as LibraryPartition
@@ -86,8 +87,9 @@ class SimpleConsumer:
         """
         self._check_open()
         ready = self._inbox.ready
-        if not ready:
-            self._fill(timeout_s, max_messages)
+        deadline = monotonic() + timeout_s
+        while not ready and (left_s := deadline - monotonic()) > 0:
+            self._fill(left_s, max_messages)
         if not ready and self._connection.down_reason is not None:
             self._connection.metadata(self._client)  # raises unless a broker answers again
         messages = list(islice(ready, max_messages))
