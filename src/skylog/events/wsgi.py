@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from skylog.events.event_log import EventLog, RequestScope
+from skylog.events.event_log import EventLog
+from skylog.events.scope import RequestScope
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -29,16 +30,14 @@ class EventMiddleware:
 
 
 class _Response:
-    """The application's response. When a part of it is asked for, the one before has been sent: see `hand_over`."""
+    """The application's response, whose end is that of the request."""
 
     def __init__(self, body: Iterable[bytes], request: RequestScope) -> None:
         self._body = body
         self._request = request
 
     def __iter__(self) -> Iterator[bytes]:
-        for part in self._body:
-            yield part
-            self._request.hand_over()
+        return iter(self._body)
 
     def close(self) -> None:
         try:
