@@ -77,7 +77,7 @@ def test_the_books_balance_after_the_broker_was_killed_under_the_stream(tmp_path
     with BrokerProcess(tmp_path / "data", {"num.partitions": "3"}) as broker:
         Admin(broker.bootstrap).create_topic(TOPIC)
         producer = Producer(broker.bootstrap, audit=ProducerAudit("blog", journal_dir=tmp_path / "journal"))
-        events = EventLog(producer, TOPIC, "blog", clock=QuickClock())
+        events = EventLog(producer, TOPIC, "blog", clock=QuickClock(), flush_timeout_s=60)
 
         def serve(user: int) -> None:
             while not stopping.wait(0.002):
