@@ -33,12 +33,12 @@ MakeEvents = Callable[..., EventLog]
 
 @pytest.fixture
 def make_events(topic: str) -> Iterator[MakeEvents]:
-    """Makes event logs with these options, over producers with these settings of librdkafka, and closes them."""
+    """Makes event logs over producers that have these settings of librdkafka, and closes them."""
     made = []
 
-    def make(bootstrap: str, settings: Mapping[str, Any] | None = None, **options: Any) -> EventLog:
+    def make(bootstrap: str, settings: Mapping[str, Any] | None = None, application: str = "tests") -> EventLog:
         producer = Producer(bootstrap, config=settings)
-        events = EventLog(producer, topic=topic, **{"application": "tests", **options})
+        events = EventLog(producer, topic=topic, application=application)
         made.append((events, producer))
         return events
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import orjson
-
-from skylog.events import EventLog
-from tests.broker.process import until
 
 
 class Shelf:
@@ -39,15 +35,3 @@ class Shelf:
     @property
     def names(self) -> list[str]:
         return [event["event"] for event in self.events]
-
-    def wait_for(self, *names: str) -> None:
-        """Until exactly these events have been handed over."""
-        until(lambda: self.names == [*names], f"the events {names}")
-
-    def let_a_round_pass(self, events: EventLog) -> None:
-        """Wait until the courier has been here, and forget what it was called for: an event outside of all scopes."""
-        thread = threading.Thread(target=events.fire, args=("round",))
-        thread.start()
-        thread.join()
-        until(lambda: "round" in self.names, "the courier")
-        self.messages = [message for message, name in zip(self.messages, self.names, strict=True) if name != "round"]

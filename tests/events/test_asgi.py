@@ -95,7 +95,6 @@ def test_a_request_that_fails_hands_its_events_over(broker: BrokerProcess, event
 def test_an_event_that_cannot_be_encoded_does_not_fail_the_request(events: EventLog) -> None:
     with serve_asgi(application(events)) as client:
         assert client.get("/unencodable").text == "fine"
-    assert events.flush() == 0
     assert events.stats().dropped["unencodable"] == 1
 
 
@@ -114,7 +113,7 @@ def test_the_events_of_a_stream_are_handed_over_while_it_is_sent() -> None:
         async def parts() -> AsyncIterator[str]:
             events.fire("first")
             yield "first"
-            await asyncio.to_thread(shelf.wait_for, "first")
+            assert shelf.names == ["first"]
             events.fire("second")
             yield "second"
 
@@ -123,7 +122,7 @@ def test_the_events_of_a_stream_are_handed_over_while_it_is_sent() -> None:
     app = Starlette(routes=[Route("/", stream)], middleware=[Middleware(EventMiddleware, events=events)])
     with serve_asgi(app) as client:
         assert client.get("/").text == "firstsecond"
-    shelf.wait_for("first", "second")
+    assert shelf.names == ["first", "second"]
 
 
 def test_a_websocket_hands_over_each_event_as_it_is_fired() -> None:
@@ -132,7 +131,6 @@ def test_a_websocket_hands_over_each_event_as_it_is_fired() -> None:
 
     async def chat(scope: Any, receive: Any, send: Any) -> None:
         events.fire("said")
-        shelf.let_a_round_pass(events)
         assert shelf.names == ["said"]
 
     asyncio.run(EventMiddleware(chat, events)({"type": "websocket"}, None, None))  # type: ignore[arg-type] # unused
@@ -142,8 +140,7 @@ def test_a_websocket_hands_over_each_event_as_it_is_fired() -> None:
 def test_without_a_broker_requests_are_as_fast(make_events: MakeEvents, broker: BrokerProcess, tmp_path: Path) -> None:
     gone = BrokerProcess(tmp_path / "data").start()
     gone.kill()
-    settings = {"queue.buffering.max.messages": 100, "message.timeout.ms": 3000}
-    lonely = make_events(gone.bootstrap, settings, buffer_max=20)
+    lonely = make_events(gone.bootstrap, {"queue.buffering.max.messages": 100, "message.timeout.ms": 3000})
     reachable = make_events(broker.bootstrap)
     with serve_asgi(application(reachable)) as client, serve_asgi(application(lonely)) as lonely_client:
         pairs = [(request_s(client), request_s(lonely_client)) for _ in range(100)]  # in turns: machines have moods

@@ -11,7 +11,7 @@ from flask.typing import ResponseReturnValue
 
 from skylog.events import EventLog
 from skylog.events.wsgi import EventMiddleware
-from tests.broker.process import BrokerProcess
+from tests.broker.process import BrokerProcess, until
 
 from .conftest import names_in
 from .servers import serve_wsgi
@@ -32,6 +32,17 @@ def application(events: EventLog) -> Flask:
     def fail() -> ResponseReturnValue:
         events.fire("failing")
         raise RuntimeError("a bug")
+
+    @app.get("/stream")
+    def stream() -> ResponseReturnValue:
+        @stream_with_context
+        def parts() -> Iterator[str]:
+            for part in ("first", "second"):
+                events.fire(part)
+                yield part
+
+        events.fire("start")
+        return parts()
 
     return app
 
@@ -59,30 +70,16 @@ def test_an_application_that_raises_hands_its_events_over() -> None:
     app.testing = True
     with serve_wsgi(app) as client:
         assert client.get("/fail").status_code == 500
-        shelf.wait_for("failing")
+        assert shelf.names == ["failing"]
 
 
 def test_the_events_of_a_stream_are_handed_over_while_it_is_sent() -> None:
     shelf = Shelf()
     events = EventLog(shelf)
-    app = application(events)
-
-    @app.get("/stream")
-    def stream() -> ResponseReturnValue:
-        @stream_with_context
-        def parts() -> Iterator[str]:
-            events.fire("first")
-            yield "first"
-            shelf.wait_for("start", "first")
-            events.fire("second")
-            yield "second"
-
-        events.fire("start")
-        return parts()
-
-    with serve_wsgi(app) as client:
-        assert client.get("/stream").text == "firstsecond"
-    shelf.wait_for("start", "first", "second")
+    response = EventMiddleware(application(events).wsgi_app, events)
+    with serve_wsgi(response) as client, client.stream("GET", "/stream") as stream:
+        assert stream.read() == b"firstsecond"
+    until(lambda: shelf.names == ["start", "first", "second"], "the events of the stream")
 
 
 def test_nothing_is_handed_over_before_the_response_is_closed() -> None:
@@ -102,14 +99,13 @@ def test_nothing_is_handed_over_before_the_response_is_closed() -> None:
     response = EventMiddleware(app, events)({}, None)  # type: ignore[arg-type] # the application does not use it
     parts = iter(response)
     assert next(parts) == b"one"
-    assert next(parts, None) is None
-    shelf.let_a_round_pass(events)
     assert shelf.names == []
+    assert next(parts, None) is None
+    assert shelf.names == ["called"]
     response.close()  # type: ignore[attr-defined] # what every server calls
-    shelf.wait_for("called", "closing")
-    assert closed == [True]
+    assert (closed, shelf.names) == ([True], ["called", "closing"])
     events.fire("next")
-    shelf.wait_for("called", "closing", "next")
+    assert shelf.names[-1] == "next"
 
 
 @pytest.mark.parametrize("read", [0, 1])
@@ -125,4 +121,4 @@ def test_a_client_that_goes_away_costs_no_events(read: int) -> None:
     for _, _part in zip(range(read), response, strict=False):
         pass
     response.close()  # type: ignore[attr-defined] # what every server calls
-    shelf.wait_for("called")
+    assert shelf.names == ["called"]

@@ -1,9 +1,8 @@
 """Event tracking for web applications. Takes any producer that has `EventProducer`'s methods."""
 
 from skylog.events.drops import DropReason
-from skylog.events.event_log import EventLog, EventStats
+from skylog.events.event_log import EventLog, EventStats, RequestScope
 from skylog.events.metrics import EventCollector
 from skylog.events.producer import EventProducer
-from skylog.events.scope import RequestScope
 
 __all__ = ["DropReason", "EventCollector", "EventLog", "EventProducer", "EventStats", "RequestScope"]

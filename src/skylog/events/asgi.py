@@ -18,7 +18,9 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 class EventMiddleware:
     """Gives every HTTP request a scope, and sends what is buffered when the server stops.
 
-    A websocket has none: its events are handed over as they are fired.
+    Events are handed over after each part of the response that was sent, so they neither delay it nor wait for the end
+    of a long stream, and when the application is done with the request. A websocket has no scope: its events are handed
+    over as they are fired.
 
     The stop of a server is `lifespan.shutdown`: uvicorn ends by the signal that stopped it, without exit handlers. For
     applications that do not take part in the lifespan protocol, the middleware does.
@@ -30,12 +32,21 @@ class EventMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            with self.events.request():
-                await self.app(scope, receive, send)
+            await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.events.request() as request:
+
+            async def send_and_hand_over(message: Message) -> None:
+                await send(message)
+                if message["type"] == "http.response.body":
+                    request.hand_over()
+
+            await self.app(scope, receive, send_and_hand_over)
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_taken = False  # whether the application has begun to take part

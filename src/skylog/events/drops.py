@@ -18,7 +18,7 @@ class DropReason(StrEnum):
     UNENCODABLE = "unencodable"
     """An attribute or the user has no form in JSON."""
     BUFFER_FULL = "buffer_full"
-    """Neither the producer nor the log's own buffer had room, as when no broker was reachable for too long."""
+    """The producer's buffer had no room, as when no broker was reachable for too long."""
     REFUSED = "refused"
     """The producer would never be able to send it: too large, say."""
     UNDELIVERED = "undelivered"
@@ -31,9 +31,6 @@ class Drops:
     def __init__(self, topic: str, clock: Clock) -> None:
         self._topic = topic
         self._clock = clock
-        self.reset()
-
-    def reset(self) -> None:
         self._lock = threading.RLock()
         self._counts = dict.fromkeys(DropReason, 0)
         self._unlogged = dict.fromkeys(DropReason, 0)

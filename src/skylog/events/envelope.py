@@ -12,10 +12,8 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, time
-from decimal import Decimal
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -25,11 +23,6 @@ import orjson
 from skylog.errors import SkylogError
 
 _PLAIN_IDS: Final = (str, int, UUID)
-FIXED: Final = frozenset({str, int, float, bool, type(None), bytes, datetime, date, time, Decimal, UUID})
-"""Whose values cannot change any more. Exact types: a subclass may do what it likes."""
-
-_random = random.Random()  # not the shared one: applications seed that
-os.register_at_fork(after_in_child=_random.seed)
 
 
 class EventError(SkylogError):
@@ -44,13 +37,6 @@ class Message(NamedTuple):
     timestamp_ms: int
 
 
-Note = tuple[str, Any, Any, Any, int]
-"""An event that is to be sealed: its name, the user's id and created_at, attributes, time in ns.
-
-None of it changes any more: ids and times do not, and attributes whose types are not all `FIXED` are `encoded`.
-"""
-
-
 class Envelope:
     """Puts the events of one application on one server into their form."""
 
@@ -58,44 +44,37 @@ class Envelope:
         self._application = application
         self._server = server
 
-    def seal(self, note: Note) -> Message:
-        """Raises orjson's TypeError, and what comes of an id or a created_at that is none."""
-        event, user_id, created_at, attributes, time_ns = note
-        timestamp_ms = time_ns // 1_000_000
+    def seal(self, event: str, user: object, attributes: Mapping[str, Any], timestamp_ms: int) -> Message:
+        """Raises EventError, orjson's TypeError, and whatever a property of `user` or a `__str__` may raise."""
+        actor = None if user is None else _actor(user)
         value = orjson.dumps(
             {
-                "id": (timestamp_ms << 80 | _random.getrandbits(80)).to_bytes(16).hex(),
+                "id": f"{timestamp_ms:012x}{os.urandom(10).hex()}",
                 "event": event,
                 "timestamp": timestamp_ms / 1000,
-                "user": None if user_id is None else {"id": user_id, "created_at": _seconds(created_at)},
+                "user": actor,
                 "attributes": attributes,
                 "server": self._server,
                 "application": self._application,
             },
             _plain,
-            orjson.OPT_NON_STR_KEYS,  # also of a str that is a StrEnum
+            orjson.OPT_NON_STR_KEYS,
         )
-        return Message(value, None if user_id is None else str(user_id).encode(), timestamp_ms)
+        return Message(value, None if actor is None else str(actor["id"]).encode(), timestamp_ms)
 
 
-def encoded(value: Any) -> orjson.Fragment:
-    """What may change later, as it is now. Raises orjson's TypeError, and whatever a `__str__` may raise."""
-    return orjson.Fragment(orjson.dumps(value, _plain, orjson.OPT_NON_STR_KEYS))
-
-
-def identify(user: Any) -> tuple[Any, Any]:
-    """The id and the created_at of a user. Raises EventError, and whatever a property of `user` may raise."""
+def _actor(user: Any) -> dict[str, Any] | None:
     if isinstance(user, _PLAIN_IDS):
-        return user, None
+        return {"id": user, "created_at": None}
     get: Callable[[str, None], Any] = user.get if isinstance(user, Mapping) else partial(getattr, user)
     user_id = get("id", None)
     if user_id is None:
         user_id = get("pk", None)
     if user_id is None:
         _check_anonymous(user)
-        return None, None
+        return None
     created_at = get("created_at", None)
-    return user_id, get("date_joined", None) if created_at is None else created_at
+    return {"id": user_id, "created_at": _seconds(get("date_joined", None) if created_at is None else created_at)}
 
 
 def _check_anonymous(user: Any) -> None:
@@ -107,8 +86,6 @@ def _check_anonymous(user: Any) -> None:
 
 
 def _seconds(moment: Any) -> float | None:
-    if type(moment) is float:
-        return moment
     if isinstance(moment, str):
         moment = datetime.fromisoformat(moment)
     if isinstance(moment, datetime):

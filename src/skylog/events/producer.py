@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class EventProducer(Protocol):
-    """The producer's queue is where events wait for a broker: bounded, sent in batches in the background."""
+    """The producer's queue is the buffer of events: bounded, sent in batches in the background."""
 
     def offer(self, topic: str, value: bytes, key: bytes | None = None, timestamp_ms: int = 0) -> bool:
         """Queue a message without ever waiting, whatever the broker does; False where the queue is full."""

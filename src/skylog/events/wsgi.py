@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from skylog.events.event_log import EventLog
-from skylog.events.scope import RequestScope
+from skylog.events.event_log import EventLog, RequestScope
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -30,14 +29,16 @@ class EventMiddleware:
 
 
 class _Response:
-    """The application's response, whose end is that of the request."""
+    """The application's response. When a part of it is asked for, the one before has been sent: see `hand_over`."""
 
     def __init__(self, body: Iterable[bytes], request: RequestScope) -> None:
         self._body = body
         self._request = request
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._body)
+        for part in self._body:
+            yield part
+            self._request.hand_over()
 
     def close(self) -> None:
         try:
