@@ -17,8 +17,7 @@ from skylog.protocol.list_offsets import (
     ListOffsetsTopic,
 )
 from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
-from skylog.spark.errors import OptionError
-from skylog.spark.wire import BrokerConnection, ConnectionLostError
+from skylog.spark.wire import BrokerConnection, ConnectionLostError, any_broker
 
 logger = logging.getLogger(__name__)
 
@@ -145,20 +144,6 @@ class Leaders:
         if self._first is None:
             self._first = any_broker(self._bootstrap, self._request_timeout_s)
         return self._first
-
-
-def any_broker(bootstrap: str, request_timeout_s: float) -> BrokerConnection:
-    """A connection to the first broker of the list that answers."""
-    error = ConnectionLostError("kafka.bootstrap.servers is empty")
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
-        if not host or not port.isdecimal():
-            raise OptionError(f"kafka.bootstrap.servers={bootstrap}: expected host:port,host:port")
-        try:
-            return BrokerConnection(host.strip("[]"), int(port), request_timeout_s)
-        except ConnectionLostError as lost:
-            error = lost
-    raise error
 
 
 def check(error_code: int, what: str) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from skylog.spark.errors import OptionError
-from skylog.spark.options import ReadOptions, read_options
+from skylog.spark.reading.options import ReadOptions, read_options
 from skylog.spark.schema import CORRUPT, EVENT, arrow_schema, record_schema, value_schema
 
 FORMAT: Final = "skylog"
@@ -49,28 +49,28 @@ class SkylogSource(DataSource):
         return record_schema(with_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from skylog.spark.batch_reader import FilteringReader, SkylogReader
+        from skylog.spark.reading.batch_reader import FilteringReader, SkylogReader
 
         options = read_options(self.options, is_stream=False)
         _check_schema(schema, options)
         return FilteringReader(options, schema) if options.push_down_filters else SkylogReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        from skylog.spark.stream_reader import SkylogStreamReader
+        from skylog.spark.reading.stream_reader import SkylogStreamReader
 
         options = read_options(self.options, is_stream=True)
         _check_schema(schema, options)
         return SkylogStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from skylog.spark.write_options import write_options
-        from skylog.spark.writer import SkylogWriter
+        from skylog.spark.writing.write_options import write_options
+        from skylog.spark.writing.writer import SkylogWriter
 
         return SkylogWriter(write_options(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
-        from skylog.spark.stream_writer import SkylogStreamWriter
-        from skylog.spark.write_options import write_options
+        from skylog.spark.writing.stream_writer import SkylogStreamWriter
+        from skylog.spark.writing.write_options import write_options
 
         return SkylogStreamWriter(write_options(self.options), schema)
 
@@ -81,6 +81,6 @@ def _check_schema(schema: StructType, options: ReadOptions) -> None:
     if schema.fields[: len(fixed)] != fixed.fields or schema.names[len(fixed) :] != added:
         raise OptionError("the schema of a topic is fixed and cannot be given: leave .schema(...) out, use valueSchema")
     if options.value_format is not None:
-        from skylog.spark.json_values import JsonValues
+        from skylog.spark.reading.json_values import JsonValues
 
         JsonValues(arrow_schema(schema))  # refuses types that it cannot make

@@ -17,6 +17,7 @@ from skylog.protocol.fields import Versions
 from skylog.protocol.frames import SIZE_BYTES, request_frame
 from skylog.protocol.headers import RequestHeader, read_response_header
 from skylog.protocol.schema import Message
+from skylog.spark.errors import OptionError
 
 CLIENT_ID: Final = "skylog-spark"
 
@@ -102,3 +103,17 @@ class BrokerConnection:
                 raise ConnectionLostError(f"{self.address} closed the connection")
             done += count
         return view
+
+
+def any_broker(bootstrap: str, request_timeout_s: float) -> BrokerConnection:
+    """A connection to the first broker of the list that answers."""
+    error = ConnectionLostError("kafka.bootstrap.servers is empty")
+    for address in bootstrap.split(","):
+        host, _, port = address.strip().rpartition(":")
+        if not host or not port.isdecimal():
+            raise OptionError(f"kafka.bootstrap.servers={bootstrap}: expected host:port,host:port")
+        try:
+            return BrokerConnection(host.strip("[]"), int(port), request_timeout_s)
+        except ConnectionLostError as lost:
+            error = lost
+    raise error

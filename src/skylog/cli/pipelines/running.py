@@ -1,0 +1,85 @@
+"""What the jobs' commands share: the options of a run, the session, progress, and the end on Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from threading import Event
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from skylog.cli.options import parse_duration_ms, parse_pairs
+from skylog.cli.output import fail, note, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from skylog.spark.jobs.runner import Progress
+    from skylog.spark.jobs.schedule import Schedule
+
+Once = Annotated[bool, typer.Option("--once", help="Work through what is there, and end.")]
+Every = Annotated[
+    str | None,
+    typer.Option("--every", metavar="TIME", help="Work at intervals: 30s, 1h.", show_default="continuously"),
+]
+Master = Annotated[str, typer.Option("--master", metavar="URL", help="The Spark cluster; local[*] is this machine.")]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given many times."),
+]
+
+
+class Running(NamedTuple):
+    """A job's surroundings: Spark, when to work, when to stop, whom to tell."""
+
+    spark: SparkSession
+    schedule: Schedule
+    stop: Event
+    report: Callable[[Progress], None]
+
+
+@contextmanager
+def running(
+    name: str, *, once: bool, every: str | None, master: str, conf: list[str] | None, as_json: bool
+) -> Iterator[Running]:
+    """Start Spark for a job, and stop it at the end. The first Ctrl-C lets the batch at hand be finished."""
+    if once and every is not None:
+        raise typer.BadParameter("--once and --every exclude each other", param_hint="--once")
+    every_s = None if once else (parse_duration_ms(every, "--every") / 1000 if every else 0.0)
+    settings = dict(parse_pairs(conf, "--conf"))
+    try:
+        from skylog.spark.jobs.schedule import Schedule
+        from skylog.spark.session import start_session
+    except ImportError as error:
+        fail(f"the pipeline wants Spark ({error}): pip install 'skylog[spark]'")
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    spark = start_session(f"skylog-{name}", master, settings)
+    stop = Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        note(f"{name}: finishing the batch at hand; once more ends it here, and nothing is lost")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    try:
+        yield Running(spark, Schedule(every_s), stop, _print_json if as_json else _print)
+    finally:
+        spark.stop()
+
+
+def _print(progress: Progress) -> None:
+    lag = "" if progress.lag < 0 else f", lag {progress.lag:,}"
+    note(f"{progress.job}: batch {progress.batch}: {progress.records:,} records in {progress.seconds:.1f} s{lag}")
+
+
+def _print_json(progress: Progress) -> None:
+    write(json.dumps(asdict(progress)) + "\n")

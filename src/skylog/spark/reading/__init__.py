@@ -1,0 +1,1 @@
+"""Topics as DataFrames: `spark.read` and `spark.readStream`."""

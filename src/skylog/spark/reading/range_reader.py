@@ -1,0 +1,56 @@
+"""What a task does: the records of one range of offsets as Arrow batches. Runs in executors, so it imports little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from skylog.spark.kafka_settings import needs_library
+from skylog.spark.reading.batches import payloads, wanted
+from skylog.spark.reading.columns import RecordColumns
+from skylog.spark.reading.fetcher import FetchSettings, PartitionFetcher
+from skylog.spark.reading.json_values import JsonValues
+from skylog.spark.reading.options import ReadOptions
+from skylog.spark.reading.ranges import ReadRange
+from skylog.spark.schema import arrow_schema, record_schema
+
+DEFAULT_FETCH_BYTES = 8 << 20
+
+
+def read_range(options: ReadOptions, part: ReadRange, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The records of `part`, in the order of their offsets, in the columns of `schema`."""
+    records = arrow_schema(record_schema(with_headers=options.include_headers))
+    if needs_library(options.kafka):
+        from skylog.spark.reading.message_reader import read_messages
+
+        found = read_messages(options, part, records)
+    else:
+        found = read_batches(fetch_settings(options), part, records)
+    return map(JsonValues(arrow_schema(schema)).extend, found) if options.value_format else found
+
+
+def read_batches(settings: FetchSettings, part: ReadRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Read whole batches from the broker and decode them in place."""
+    partition = part.topic_partition
+    columns = RecordColumns(partition, schema)
+    with closing(PartitionFetcher(settings, partition)) as fetcher:
+        for offset, records, headers, positions in fetcher.batches(part.start_offset, part.end_offset):
+            chosen = wanted(headers, offset, part.end_offset)
+            if not chosen.any():
+                continue
+            for group in payloads(records, headers[chosen], positions[chosen], partition):
+                yield columns.decode(group, offset, part.end_offset)
+
+
+def fetch_settings(options: ReadOptions) -> FetchSettings:
+    kafka = options.kafka
+    return FetchSettings(
+        bootstrap=options.bootstrap,
+        max_bytes=int(kafka.get("max.partition.fetch.bytes", DEFAULT_FETCH_BYTES)),
+        patience_s=options.poll_timeout_ms / 1000,
+        request_timeout_s=int(kafka.get("request.timeout.ms", 30_000)) / 1000,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )

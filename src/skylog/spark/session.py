@@ -1,0 +1,37 @@
+"""The Spark session that jobs run in: on this machine unless another master is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER: Final = "local[*]"
+_SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",  # days and hours are those of the events, wherever the job runs
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+}
+_LOCAL_SETTINGS: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+}
+
+
+def start_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The session of this process; `settings` are Spark's own and go before ours."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers find the format in this environment
+    local = _LOCAL_SETTINGS if master.startswith("local") else {}
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**_SETTINGS, **local, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

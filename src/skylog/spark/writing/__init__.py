@@ -1,0 +1,1 @@
+"""DataFrames into topics: `df.write` and `df.writeStream`."""

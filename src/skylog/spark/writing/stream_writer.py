@@ -1,0 +1,65 @@
+"""Writing a stream to topics: `writeStream.format("skylog")`, each micro-batch exactly once.
+
+Spark runs a micro-batch again when it does not know that it was finished. The identity of the query and the number of
+the micro-batch, which Spark keeps in the checkpoint, tell which one it is; the manifest in the staging directory tells
+what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from skylog.errors import SkylogError
+from skylog.spark.writing.row_columns import check_columns
+from skylog.spark.writing.staging import StagedFile, StagingFile
+from skylog.spark.writing.write_options import WriteOptions
+from skylog.spark.writing.writer import stage, staged_files, staging_directory, task
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+
+class SkylogStreamWriter(DataSourceStreamArrowWriter):
+    """Made anew for every micro-batch. In output mode complete, every micro-batch appends the whole result."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_columns(schema, options.topic)
+        self._options = options
+        self._schema = schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = task()
+        query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if query_id is None or batch_id is None:
+            raise SkylogError(f"the task does not know its query: Spark has not set {_QUERY_ID} and {_BATCH_ID}")
+        file = StagingFile(self._directory(query_id), int(batch_id), context.partitionId())
+        try:
+            stage(self._options, self._schema, iterator, file)
+            return file.finish(query_id, durable=True)
+        except BaseException:
+            file.discard()
+            raise
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        from skylog.spark.writing.delivery import deliver_micro_batch
+
+        if files := staged_files(messages):
+            deliver_micro_batch(self._options, self._directory_of(files), batchId, files)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        from skylog.spark.writing.delivery import abandon_micro_batch
+
+        if files := staged_files(messages):
+            abandon_micro_batch(self._directory_of(files), batchId)
+
+    def _directory_of(self, files: Sequence[StagedFile]) -> Path:
+        return self._directory(files[0].query_id)
+
+    def _directory(self, query_id: str) -> Path:
+        return staging_directory(self._options) / query_id

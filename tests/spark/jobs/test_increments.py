@@ -1,0 +1,113 @@
+"""What has come since: each record is in one increment, whatever the job remembers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from threading import Event
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from skylog import Admin
+from skylog.model import TopicPartition
+from skylog.spark.jobs.increments import Increment, Increments
+from skylog.spark.jobs.runner import JobError, Progress, run_increments
+from skylog.spark.jobs.schedule import CONTINUOUS, ONCE
+from skylog.testing import BrokerProcess, produce
+
+
+@pytest.fixture
+def topic(skylog_broker: BrokerProcess) -> str:
+    name = f"increments-{uuid.uuid4().hex[:8]}"
+    Admin(skylog_broker.bootstrap).create_topic(name, partitions=2)
+    return name
+
+
+def values(spark: SparkSession, increments: Increments, increment: Increment) -> list[str]:
+    rows = increments.frame(spark, increment).selectExpr("CAST(value AS STRING) AS value").collect()
+    return sorted(row.value for row in rows)
+
+
+def test_an_increment_follows_the_one_before(spark: SparkSession, skylog_broker: BrokerProcess, topic: str) -> None:
+    increments = Increments(skylog_broker.bootstrap, [topic], group=f"{topic}-group")
+    assert increments.next(None) is None
+    produce(skylog_broker.bootstrap, topic, ["a", "b"], partition=0)
+    first = increments.next(None)
+    assert first is not None
+    assert first.offsets == 2
+    assert values(spark, increments, first) == ["a", "b"]
+    produce(skylog_broker.bootstrap, topic, ["c"], partition=1)
+    second = increments.next(first.end)
+    assert second is not None
+    assert second.start == {TopicPartition(topic, 1): 0}
+    assert second.end == {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 1}
+    assert values(spark, increments, second) == ["c"]
+    assert increments.next(second.end) is None
+    assert increments.lag(first.end) == 1
+
+
+def test_partitions_that_come_later_are_read_from_their_beginning(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str
+) -> None:
+    increments = Increments(skylog_broker.bootstrap, [topic])
+    produce(skylog_broker.bootstrap, topic, ["a"], partition=0)
+    first = increments.next(None)
+    assert first is not None
+    Admin(skylog_broker.bootstrap).add_partitions(topic, 3)
+    produce(skylog_broker.bootstrap, topic, ["late"], partition=2)
+    second = increments.next(first.end)
+    assert second is not None
+    assert values(spark, increments, second) == ["late"]
+
+
+class Collect:
+    """A job whose results are a list; it fails while `broken` is set."""
+
+    name = "collect"
+
+    def __init__(self) -> None:
+        self.results: list[str] = []
+        self.end: Mapping[TopicPartition, int] | None = None
+        self.broken = False
+
+    def done(self) -> Mapping[TopicPartition, int] | None:
+        return self.end
+
+    def apply(self, records: DataFrame, increment: Increment) -> None:
+        check = "assert_true(offset < 0, 'the job is broken')" if self.broken else "NULL"
+        rows = records.selectExpr("CAST(value AS STRING) AS value", f"{check} AS checked").collect()
+        self.results += [row.value for row in rows]
+        self.end = increment.end
+
+
+def test_a_job_works_in_portions_and_goes_on_where_its_results_end(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str
+) -> None:
+    produce(skylog_broker.bootstrap, topic, [str(number) for number in range(10)], partition=0)
+    job, told = Collect(), list[Progress]()
+
+    def run() -> None:
+        increments = Increments(skylog_broker.bootstrap, [topic], max_offsets=4, until_now=True)
+        run_increments(job, increments, spark, ONCE, Event(), told.append)
+
+    run()
+    assert [(progress.batch, progress.records, progress.lag) for progress in told] == [(0, 4, 6), (1, 4, 2), (2, 2, 0)]
+    produce(skylog_broker.bootstrap, topic, ["more"], partition=1)
+    job.broken = True
+    with pytest.raises(JobError, match="the job is broken"):
+        run()
+    job.broken = False
+    run()
+    assert sorted(job.results) == sorted([*(str(number) for number in range(10)), "more"])
+
+
+def test_a_job_that_runs_continuously_ends_when_it_is_told(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str
+) -> None:
+    produce(skylog_broker.bootstrap, topic, ["a"])
+    stop = Event()
+    job = Collect()
+    increments = Increments(skylog_broker.bootstrap, [topic])
+    run_increments(job, increments, spark, CONTINUOUS, stop, lambda _: stop.set())
+    assert job.results == ["a"]

@@ -1,0 +1,49 @@
+"""Drivers that tests may kill or give other masters: `python -m tests.spark.writing.sink_job JOB ...`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def session(master: str) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder: Any = SparkSession.builder
+    settings = {"spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
+    return builder.master(master).config(map=settings).getOrCreate()  # type: ignore[no-any-return]  # untyped
+
+
+def retry(bootstrap: str, topic: str, marks: str) -> None:
+    """Write 1000 rows; the first attempt of every task fails after its rows have been encoded."""
+
+    def fail_once(partition: int, rows: Iterator[Any]) -> Iterator[Any]:
+        yield from rows
+        mark = Path(marks, str(partition))
+        if not mark.exists():
+            mark.touch()
+            raise RuntimeError("the first attempt fails")
+
+    spark = session("local[2,3]")
+    rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id as string) value").rdd.mapPartitionsWithIndex(fail_once)
+    writer = spark.createDataFrame(rows, "value string").write.format("skylog")
+    writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic).mode("append").save()
+
+
+def copy(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
+    """Copy everything that `source` has, in many micro-batches."""
+    rows = session("local[2]").readStream.format("skylog").option("kafka.bootstrap.servers", bootstrap)
+    rows = rows.option("subscribe", source).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10_000)
+    writer = (
+        rows.load().select("key", "value").writeStream.format("skylog").option("kafka.bootstrap.servers", bootstrap)
+    )
+    writer = writer.option("topic", target).option("kafka.batch.size", 4000).option("kafka.max.request.size", 8000)
+    writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    {"retry": retry, "copy": copy}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,126 @@
+"""`writeStream.format("skylog")`: every micro-batch once, also where the driver is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from skylog.client import Admin
+from skylog.model import TopicPartition
+from skylog.testing import BrokerProcess, consume, produce, wait_until
+from tests.spark.conftest import Topics
+
+KILLS = 1  # each costs the start of another driver
+
+
+@pytest.fixture
+def source(skylog_admin: Admin) -> str:
+    name = f"source-{uuid.uuid4().hex[:8]}"
+    skylog_admin.create_topic(name, 2)
+    return name
+
+
+@pytest.fixture
+def target(skylog_admin: Admin) -> str:
+    name = f"target-{uuid.uuid4().hex[:8]}"
+    skylog_admin.create_topic(name, 2)
+    return name
+
+
+def copy(topics: Topics, source: str, target: str, checkpoint: Path, **options: Any) -> None:
+    """Copy what is there, two offsets at a time."""
+    rows = topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=2).select("key", "value")
+    writer = rows.writeStream.format("skylog").option("kafka.bootstrap.servers", topics.bootstrap)
+    writer = writer.option("topic", target).option("checkpointLocation", str(checkpoint)).options(**options)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def values(topics: Topics, topic: str) -> list[bytes]:
+    return sorted(message.value for message in consume(topics.bootstrap, topic))
+
+
+def newest(directory: Path) -> Path:
+    return max(directory.glob("[0-9]*"), key=lambda path: int(path.name))
+
+
+def test_a_stream_is_written_and_goes_on(topics: Topics, source: str, target: str, tmp_path: Path) -> None:
+    produce(topics.bootstrap, source, [b"a", b"b", b"c"])
+    copy(topics, source, target, tmp_path)
+    produce(topics.bootstrap, source, [b"d"])
+    copy(topics, source, target, tmp_path)
+    assert values(topics, target) == [b"a", b"b", b"c", b"d"]
+    (directory,) = (tmp_path / "skylog-sink").iterdir()
+    assert sorted(path.name for path in directory.iterdir()) == ["lock", "manifest.json"]
+
+
+@pytest.mark.parametrize("with_staging", [False, True])
+def test_a_micro_batch_whose_end_spark_does_not_know_is_not_written_again(
+    topics: Topics, source: str, target: str, tmp_path: Path, with_staging: bool
+) -> None:
+    options = {"stagingLocation": (tmp_path / "staging").as_uri()} if with_staging else {}
+    produce(topics.bootstrap, source, [b"a", b"b", b"c"])
+    copy(topics, source, target, tmp_path / "checkpoint", **options)
+    newest(tmp_path / "checkpoint" / "commits").unlink()
+    for crc in (tmp_path / "checkpoint" / "commits").glob(".*.crc"):
+        crc.unlink()
+    copy(topics, source, target, tmp_path / "checkpoint", **options)
+    assert values(topics, target) == [b"a", b"b", b"c"]
+    assert (tmp_path / "staging").exists() == with_staging
+
+
+def test_a_query_with_a_new_checkpoint_writes_everything_again(
+    topics: Topics, source: str, target: str, tmp_path: Path
+) -> None:
+    produce(topics.bootstrap, source, [b"a", b"b", b"c"])
+    for checkpoint in ("first", "second"):
+        copy(topics, source, target, tmp_path / checkpoint, stagingLocation=str(tmp_path / "staging"))
+    assert values(topics, target) == [b"a", b"a", b"b", b"b", b"c", b"c"]
+
+
+def test_a_query_without_a_topic_is_refused(topics: Topics, source: str, tmp_path: Path) -> None:
+    produce(topics.bootstrap, source, [b"a"])
+    rows = topics.stream(source, startingOffsets="earliest").select("value")
+    writer = rows.writeStream.format("skylog").option("kafka.bootstrap.servers", topics.bootstrap)
+    with pytest.raises(StreamingQueryException, match="no topic is named"):
+        writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+
+
+def test_a_driver_that_is_killed_writes_every_record_once(
+    skylog_broker: BrokerProcess, skylog_admin: Admin, source: str, target: str, tmp_path: Path
+) -> None:
+    ids = [b"%06d" % number for number in range(60_000)]
+    produce(skylog_broker.bootstrap, source, ids)
+    arguments = ["copy", skylog_broker.bootstrap, source, target, str(tmp_path)]
+    command = [sys.executable, "-m", "tests.spark.writing.sink_job", *arguments]
+    partitions = [TopicPartition(target, number) for number in range(2)]
+
+    def written() -> int:
+        return sum(found.end_offset for found in skylog_admin.offset_ranges(partitions).values())
+
+    def has(count: int) -> Callable[[], bool]:
+        return lambda: written() >= count
+
+    for _ in range(KILLS):
+        enough = written() + random.randrange(1, 15_000)
+        driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            wait_until(has(enough), f"{enough} records in {target}", 90)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)  # Spark's Python workers are in a group of their own and outlive it
+            driver.wait()
+        assert written() < len(ids)
+    subprocess.run(command, check=True, capture_output=True, timeout=100)
+    counts = Counter(message.value for message in consume(skylog_broker.bootstrap, target))
+    assert len(counts) == len(ids)
+    assert set(counts.values()) == {1}
