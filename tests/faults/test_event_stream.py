@@ -59,7 +59,7 @@ class Readers:
     def __init__(self, bootstrap: str) -> None:
         self.seen: Counter[str] = Counter()
         self._consumer = Consumer(TOPIC, GROUP, bootstrap, audit=ConsumerAudit())
-        self._thread = threading.Thread(target=self._read)
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
@@ -69,35 +69,48 @@ class Readers:
 
     def stop(self) -> None:
         self._consumer.stop()
-        self._thread.join()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+class Website:
+    """Threads that serve requests, with five events in each, until told to stop."""
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._serve, args=(user,), daemon=True) for user in range(4)]
+        for thread in self._threads:
+            thread.start()
+
+    def _serve(self, user: int) -> None:
+        while not self._stopping.wait(0.002):
+            with self._events.request():
+                for number in range(5):
+                    self._events.fire("post.show", user, number=number)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(60)
 
 
 def test_the_books_balance_after_the_broker_was_killed_under_the_stream(tmp_path: Path) -> None:
-    stopping = threading.Event()
     with BrokerProcess(tmp_path / "data", {"num.partitions": "3"}) as broker:
         Admin(broker.bootstrap).create_topic(TOPIC)
         producer = Producer(broker.bootstrap, audit=ProducerAudit("blog", journal_dir=tmp_path / "journal"))
         events = EventLog(producer, TOPIC, "blog", clock=QuickClock(), flush_timeout_s=60)
-
-        def serve(user: int) -> None:
-            while not stopping.wait(0.002):
-                with events.request():
-                    for number in range(5):
-                        events.fire("post.show", user, number=number)
-
         readers = Readers(broker.bootstrap)
-        servers = [threading.Thread(target=serve, args=(user,)) for user in range(4)]
-        for server in servers:
-            server.start()
-        for _ in range(3):
-            before = len(readers.seen)
-            wait_until(lambda before=before: len(readers.seen) > before + 1000, "events to flow", seconds=60)
-            broker.kill()
-            time.sleep(random.uniform(0, 0.5))
-            broker.start()
-        stopping.set()
-        for server in servers:
-            server.join()
+        website = Website(events)
+        try:
+            for _ in range(3):
+                before = len(readers.seen)
+                wait_until(lambda before=before: len(readers.seen) > before + 1000, "events to flow", seconds=60)
+                broker.kill()
+                time.sleep(random.uniform(0, 0.5))
+                broker.start()
+        finally:
+            website.stop()
         events.close()
         stats = events.stats()
         assert (sum(stats.dropped.values()), stats.buffered) == (0, 0)

@@ -51,9 +51,14 @@ def test_aiokafka(skylog_bootstrap, skylog_topic):
 """
 
 
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """In a process of its own, which a time limit can end."""
+    return pytester.runpytest_subprocess(*arguments, timeout=120)
+
+
 def test_the_clients_of_other_projects_talk_to_the_broker(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CLIENTS)
-    pytester.runpytest().assert_outcomes(passed=3)
+    run(pytester).assert_outcomes(passed=3)
 
 
 def test_a_topic_is_fresh_and_deleted_after_the_test(pytester: pytest.Pytester) -> None:
@@ -81,7 +86,7 @@ def test_a_topic_is_fresh_and_deleted_after_the_test(pytester: pytest.Pytester) 
             assert names(skylog_admin) == set()
         """
     )
-    pytester.runpytest().assert_outcomes(passed=5)
+    run(pytester).assert_outcomes(passed=5)
 
 
 def test_one_broker_serves_all_tests_of_a_run_and_ends_with_it(pytester: pytest.Pytester) -> None:
@@ -89,7 +94,7 @@ def test_one_broker_serves_all_tests_of_a_run_and_ends_with_it(pytester: pytest.
         test_one="def test_it(skylog_broker): open('one', 'w').write(f'{skylog_broker.pid} {skylog_broker.data_dir}')",
         test_two="def test_it(skylog_broker): open('two', 'w').write(f'{skylog_broker.pid} {skylog_broker.data_dir}')",
     )
-    pytester.runpytest().assert_outcomes(passed=2)
+    run(pytester).assert_outcomes(passed=2)
     one, two = ((pytester.path / name).read_text() for name in ("one", "two"))
     assert one == two
     pid, data_dir = one.split()
@@ -106,7 +111,7 @@ def test_each_worker_of_xdist_has_a_broker_of_its_own(pytester: pytest.Pytester)
             open(os.environ["PYTEST_XDIST_WORKER"], "w").write(skylog_bootstrap)
         """
     )
-    pytester.runpytest_subprocess("--dist", "each", "--tx", "2*popen//chdir=.").assert_outcomes(passed=2)
+    run(pytester, "--dist", "each", "--tx", "2*popen//chdir=.").assert_outcomes(passed=2)
     assert len({path.read_text() for path in pytester.path.glob("gw*")}) == 2
 
 
@@ -120,7 +125,7 @@ def test_settings_come_from_the_ini_file(pytester: pytest.Pytester) -> None:
             assert configs["retention.ms"] == "5000"
         """
     )
-    pytester.runpytest().assert_outcomes(passed=1)
+    run(pytester).assert_outcomes(passed=1)
 
 
 def test_a_conftest_may_compute_the_settings(pytester: pytest.Pytester) -> None:
@@ -139,7 +144,7 @@ def test_a_conftest_may_compute_the_settings(pytester: pytest.Pytester) -> None:
             assert len(skylog_admin.describe_topic(skylog_topic).partitions) == 2
         """
     )
-    pytester.runpytest().assert_outcomes(passed=1)
+    run(pytester).assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +153,14 @@ def test_a_conftest_may_compute_the_settings(pytester: pytest.Pytester) -> None:
 def test_a_wrong_setting_is_named(pytester: pytest.Pytester, line: str, said: str) -> None:
     pytester.makeini(f"[pytest]\nskylog_settings = {line}\n")
     pytester.makepyfile("def test_it(skylog_broker): pass")
-    result = pytester.runpytest()
+    result = run(pytester)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([said])
 
 
 def test_loading_the_plugin_costs_next_to_nothing() -> None:
     command = [sys.executable, "-X", "importtime", "-c", "import pytest; import skylog.testing.plugin"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr.splitlines()
     modules = {line.rpartition("|")[2].strip() for line in lines}
     assert {name for name in modules if name.split(".")[0] in ("skylog", "confluent_kafka", "uvloop", "rich")} == {
         "skylog",
