@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.patience import patience
+
 _numbers = itertools.count()
 
 
@@ -52,7 +54,7 @@ class Neighbour:
         errors, self._errors = self._errors, []
         slowest_seconds, self._slowest_seconds = self._slowest_seconds, 0.0
         assert not errors, errors[:5]
-        assert slowest_seconds < self._patience_seconds
+        assert slowest_seconds < patience(self._patience_seconds)
 
     def wait_for_messages(self, count: int) -> None:
         """Until so many more messages have made their way."""

@@ -15,6 +15,7 @@ from skylog.errors import ErrorCode
 from skylog.records import BatchHeader, Codec
 from skylog.records.batch import CRC_START
 from skylog.records.compression import compress
+from tests.patience import patience
 
 from ..broker.conftest import create_topic
 from ..broker.process import BrokerProcess
@@ -76,7 +77,7 @@ def test_a_decompression_bomb_is_refused_in_bounded_memory_and_time(
     began = time.monotonic()
     answer = client.produce(topic, batch_around(bomb, codec))
     assert ErrorCode(answer.error_code) in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < patience(3)
     assert broker.peak_rss_bytes - before < 250 * MIB
     assert_unharmed(client, topic)
 
@@ -107,7 +108,7 @@ def test_very_many_tiny_records_in_a_small_batch_are_bounded_too(tmp_path: Path,
         before = own_broker.rss_bytes
         began = time.monotonic()
         own_client.produce(topic, batch_around(block, Codec.ZSTD, last_offset_delta=count - 1, record_count=count))
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < patience(2)
         assert own_broker.peak_rss_bytes - before < 100 * MIB
 
 
@@ -173,7 +174,7 @@ def test_a_time_lookup_into_a_bomb_is_bounded(broker: BrokerProcess, client: Raw
     before = broker.rss_bytes
     began = time.monotonic()
     client.list_offset(topic, 1)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < patience(3)
     assert broker.peak_rss_bytes - before < 600 * MIB
     assert_unharmed(client, topic)
 

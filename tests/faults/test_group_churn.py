@@ -27,6 +27,7 @@ from tests.broker.process import BrokerProcess
 from tests.broker.raw import ClosedByBrokerError
 from tests.groups.client import GroupClient
 from tests.groups.ledger import Ledger
+from tests.patience import patience
 
 SEED = 20
 PARTITIONS = 100
@@ -126,7 +127,7 @@ class Churn(threading.Thread):
             for step, action in enumerate(actions):
                 if step == len(actions) // 2:
                     self.halfway.set()
-                    assert self.restarted.wait(60)
+                    assert self.restarted.wait(patience(60))
                     self._settle("broker killed and started")
                 action()
                 self._settle(action.__name__.strip("_"))
@@ -148,7 +149,7 @@ class Churn(threading.Thread):
                 missing_since = now
             elif now - missing_since > 1.5:
                 break
-            assert now - began < SETTLE_SECONDS + 1.5, f"{self.group}: after {after} nobody owns {missing}"
+            assert now - began < patience(SETTLE_SECONDS + 1.5), f"{self.group}: after {after} nobody owns {missing}"
             time.sleep(0.05)
         self.settled.append((after, missing_since - began))
 
@@ -271,7 +272,7 @@ def end_offsets(bootstrap: str) -> dict[int, int]:
 
 
 def wait_until_all_is_committed(churns: list[Churn], watch: Watch, ends: dict[int, int]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + patience(20)
     behind = {churn.group: dict(ends) for churn in churns}
     while behind:
         for group in list(behind):
@@ -283,7 +284,7 @@ def wait_until_all_is_committed(churns: list[Churn], watch: Watch, ends: dict[in
         time.sleep(0.2)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_groups_under_churn_keep_one_owner_for_each_partition_and_skip_nothing(lone_broker: BrokerProcess) -> None:
     broker = lone_broker
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
@@ -295,13 +296,13 @@ def test_groups_under_churn_keep_one_owner_for_each_partition_and_skip_nothing(l
         thread.start()
     try:
         for churn in churns:
-            assert churn.halfway.wait(120)
+            assert churn.halfway.wait(patience(120))
         broker.kill()
         broker.start()
         for churn in churns:
             churn.restarted.set()
         for churn in churns:
-            churn.join(150)
+            churn.join(patience(150))
         for churn in churns:
             if churn.failure is not None:
                 raise churn.failure

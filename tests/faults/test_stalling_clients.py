@@ -14,6 +14,7 @@ from skylog.net import listener
 from skylog.protocol.api_versions import ApiVersionsRequest
 from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from skylog.protocol.metadata import MetadataRequest
+from tests.patience import patience
 
 from ..broker.conftest import create_topic
 from ..broker.process import BrokerProcess, BrokerThread, until
@@ -42,7 +43,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(broker: BrokerProcess
         while left:
             assert busy.ask(ApiVersionsRequest(), 0).error_code == 0
             left = [client for client in left if not client.is_closed(0.05)]
-            assert time.monotonic() - began < IDLE_MS / 1000 + 10
+            assert time.monotonic() - began < patience(IDLE_MS / 1000 + 10)
         assert time.monotonic() - began > IDLE_MS / 1000 - 1
         assert busy.ask(ApiVersionsRequest(), 0).error_code == 0
 
@@ -86,7 +87,7 @@ def test_clients_that_never_read_what_they_ask_for_cost_little(broker: BrokerPro
     with RawClient(broker.port) as good:
         began = time.monotonic()
         assert len(values_in(good.fetch(large_topic, 0, partition_max_bytes=5 * MIB).records)) == 5
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < patience(3)
     assert broker.peak_rss_bytes - before < 100 * MIB
     for client in greedy:
         client.close()
@@ -139,7 +140,7 @@ def test_many_that_announce_a_hundred_megabytes_and_stall_hold_up_nobody(
         for _ in range(20):
             began = time.monotonic()
             assert good.produce("beside", batch_of(bytes(1_000_000))).error_code == 0
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < patience(2)
     assert broker.peak_rss_bytes - before < 50 * MIB
     for client in stalled:
         client.close()
@@ -166,7 +167,7 @@ def test_who_holds_all_memory_without_filling_it_is_closed(tmp_path: Path, monke
             for holder in holders:
                 with contextlib.suppress(ClosedByBrokerError):
                     holder.send_bytes(b"\0")
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - began < patience(30)
         assert good.receive().responses[0].partition_responses[0].error_code == 0
         for holder in holders:
             holder.close()
