@@ -11,7 +11,7 @@ run: $(STAMP) ## start a broker with its data under ./data
 	$(BIN)/skylog serve --data-dir data
 
 test: check ## lint, types, then every test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 check: $(STAMP) ## ruff and mypy --strict
 	$(BIN)/ruff check src tests benchmarks examples

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 # A busy machine is no reason to fail: hypothesis looks for wrong results here, not for slow ones.
 settings.register_profile("skylog", deadline=None)
@@ -19,8 +21,13 @@ def pytest_report_header() -> str:
     return "Spark: " + ("tested" if HAS_SPARK else "not installed, tests/spark is left out; pip install -e '.[spark]'")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let a worker have whole files, whose tests share brokers; and one of them all that shares the Spark session."""
-    for item in items:
-        path = str(item.path)
-        item.add_marker(pytest.mark.xdist_group("spark" if "/tests/spark/" in path else path))
+class WholeFiles(LoadScopeScheduling):
+    """Lets a worker have whole files, whose tests share brokers; and one of them all that shares the Spark session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "tests/spark" if path.startswith("tests/spark/") and "/kills/" not in path else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:
+    return WholeFiles(config, log)

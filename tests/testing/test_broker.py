@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from skylog.testing import BrokerProcess, BrokerProcessError, consume, produce, wait_until
+from tests.patience import patience
 
 START_LIMIT_S = 1.0
 OWNER = """
@@ -48,7 +49,7 @@ def test_a_broker_is_ready_in_under_a_second() -> None:
         began = time.monotonic()
         with BrokerProcess():
             taken_s.append(time.monotonic() - began)
-    assert min(taken_s) < START_LIMIT_S, f"starts took {taken_s}"
+    assert min(taken_s) < patience(START_LIMIT_S), f"starts took {taken_s}"
 
 
 def test_a_broker_of_its_own_directory_leaves_nothing_behind() -> None:
