@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from skylog.audit.consumer_tier import ConsumerAudit
 from skylog.audit.producer_tier import ProducerAudit
-from skylog.audit.report import AUDIT_TOPIC, DEFAULT_WINDOW_MS, Count, Report, ReportError, Tier
+from skylog.audit.report import AUDIT_TOPIC, DEFAULT_WINDOW_MS, Count, NoAuditTopicError, Report, ReportError, Tier
 
 if TYPE_CHECKING:
     from skylog.audit.stored_tier import StoredTier
@@ -19,6 +19,7 @@ __all__ = [
     "DEFAULT_WINDOW_MS",
     "ConsumerAudit",
     "Count",
+    "NoAuditTopicError",
     "ProducerAudit",
     "Report",
     "ReportError",

@@ -26,6 +26,16 @@ class ReportError(SkylogError):
     """A message of the audit topic that is no report."""
 
 
+class NoAuditTopicError(SkylogError):
+    """Nothing has been reported to a cluster yet."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(
+            f"there is no topic '{AUDIT_TOPIC}' at {bootstrap}: nothing is audited yet; "
+            'let a producer count with Producer(…, audit=ProducerAudit("app")) from skylog.audit'
+        )
+
+
 class Tier(StrEnum):
     """Where messages are counted, in the order in which they pass."""
 
@@ -103,7 +113,7 @@ class Report:
                 end_offset=_integer(fields["end_offset"]),
                 id=str(fields["id"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ReportError(f"this is no report of an audit: {error!r}") from error
 
 

@@ -79,7 +79,7 @@ Tiers = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class _Selection:
+class Selection:
     """Which windows to look at, and who must have counted in them."""
 
     topics: list[str] | None
@@ -100,7 +100,7 @@ class _Selection:
         grace: str,
         window: str,
         tiers: str | None,
-    ) -> _Selection:
+    ) -> Selection:
         from skylog.audit.counts import SMALLEST_WINDOW_MS
 
         now_ms = _now_ms()
@@ -161,15 +161,15 @@ def show(
     """
     from skylog.cli.audit_topic import AuditTopic
 
-    selection = _Selection.parse(topic, group, since, until, grace, window, tiers)
+    selection = Selection.parse(topic, group, since, until, grace, window, tiers)
     reports = AuditTopic(bootstrap)
     reports.refresh()
     found = selection.balances(reports)
     if json:
-        print_json([_object(balance) for balance in found])
+        print_json([balance_object(balance) for balance in found])
     else:
         for name, rows in groupby(found, key=lambda balance: balance.topic):
-            _print_topic(name, list(rows), with_bytes=with_bytes)
+            print_topic(name, list(rows), with_bytes=with_bytes)
         if not found:
             note("no report is about what was asked for")
     _note_oddities(reports)
@@ -205,9 +205,10 @@ def verify(
 
     [bold]skylog audit verify --topic orders --tiers produced,stored,consumed --wait 30[/]
     """
-    from skylog.cli.audit_topic import AuditTopic, NoAuditTopicError
+    from skylog.audit import NoAuditTopicError
+    from skylog.cli.audit_topic import AuditTopic
 
-    selection = _Selection.parse(topic, group, since, until, grace, window, tiers)
+    selection = Selection.parse(topic, group, since, until, grace, window, tiers)
     reports = AuditTopic(bootstrap)
     deadline = time.monotonic() + (wait_s or 0)
     while True:
@@ -218,7 +219,7 @@ def verify(
         except NoAuditTopicError as error:
             if time.monotonic() >= deadline:
                 fail(str(error), NOTHING_TO_JUDGE)
-        code = _exit_code(found)
+        code = exit_code(found)
         if code == 0 or time.monotonic() >= deadline:
             break
         time.sleep(AGAIN_S)
@@ -230,7 +231,7 @@ def verify(
 # -- what is printed
 
 
-def _print_topic(name: str, rows: Sequence[Balance], *, with_bytes: bool) -> None:
+def print_topic(name: str, rows: Sequence[Balance], *, with_bytes: bool) -> None:
     from rich.text import Text
 
     groups = sorted({group for row in rows for group in row.consumed})
@@ -258,7 +259,9 @@ def _each(row: Balance | Sizes, groups: Sequence[str], tables: Sequence[str]) ->
 def _print_verification(found: Sequence[Balance], code: int, *, json: bool) -> None:
     wrong = [balance for balance in found if _is_judged(balance) and not balance.is_balanced]
     if json:
-        print_json({"is_balanced": code == 0, "windows": _counts(found), "wrong": [_object(row) for row in wrong]})
+        print_json(
+            {"is_balanced": code == 0, "windows": _counts(found), "wrong": [balance_object(row) for row in wrong]}
+        )
         return
     for balance in wrong:
         write(f"{_window_time(balance)}  {escape_controls(f'{balance.topic}  {balance}')}\n")
@@ -266,7 +269,7 @@ def _print_verification(found: Sequence[Balance], code: int, *, json: bool) -> N
     write(f": {_tally(found)}\n")
 
 
-def _exit_code(found: Sequence[Balance]) -> int:
+def exit_code(found: Sequence[Balance]) -> int:
     judged = [balance for balance in found if _is_judged(balance)]
     if not judged:
         return NOTHING_TO_JUDGE
@@ -287,7 +290,7 @@ def _tally(found: Sequence[Balance]) -> str:
     return ", ".join([windows, *(f"{count:,} {verdict}" for verdict, count in _counts(found).items())])
 
 
-def _object(balance: Balance) -> dict[str, Any]:
+def balance_object(balance: Balance) -> dict[str, Any]:
     return {
         "topic": balance.topic,
         "window_start": iso_time(balance.window_start_ms),

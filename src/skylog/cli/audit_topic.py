@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from skylog.audit import AUDIT_TOPIC, Report, ReportError, Tier
+from skylog.audit import AUDIT_TOPIC, NoAuditTopicError, Report, ReportError, Tier
 from skylog.audit.books import Books
 from skylog.audit.consumer_tier import pending_reports
 from skylog.audit.ledger import check_report
 from skylog.cli.output import stderr
 from skylog.client import Admin, Connection, ConsumerGroups, OffsetRange, PartitionReader
-from skylog.errors import SkylogError
 from skylog.model import TopicPartition
 
 SHOWN_FROM: Final = 20_000  # reports; fewer are read in no time
-
-
-class NoAuditTopicError(SkylogError):
-    """Nothing has been reported to this cluster yet."""
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(
-            f"there is no topic '{AUDIT_TOPIC}' at {bootstrap}: nothing is audited yet; "
-            'let a producer count with Producer(…, audit=ProducerAudit("app")) from skylog.audit'
-        )
 
 
 class AuditTopic:

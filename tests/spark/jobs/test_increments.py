@@ -88,7 +88,7 @@ def test_a_job_works_in_portions_and_goes_on_where_its_results_end(
     job, told = Collect(), list[Progress]()
 
     def run() -> None:
-        increments = Increments(skylog_broker.bootstrap, [topic], max_offsets=4, until_now=True)
+        increments = Increments(skylog_broker.bootstrap, [topic], max_offsets=4)
         run_increments(job, increments, spark, ONCE, Event(), told.append)
 
     run()

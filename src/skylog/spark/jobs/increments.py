@@ -50,10 +50,9 @@ class Increments:
         *,
         max_offsets: int | None = None,
         group: str | None = None,
-        until_now: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """`group` is told of the progress; `until_now` leaves what comes after the first call of `next` to others."""
+        """`group` is told of the progress."""
         self._options = {"kafka.bootstrap.servers": bootstrap, **(options or {})}
         planning = {"startingOffsets": "earliest", **self._options, "subscribe": ",".join(topics)}
         if group is not None:
@@ -61,16 +60,16 @@ class Increments:
         settings = read_options(planning, is_stream=True)
         self._reader = SkylogStreamReader(settings, record_schema(with_headers=settings.include_headers))
         self._limit = ReadAllAvailable() if max_offsets is None else ReadMaxRows(max_offsets)
-        self._is_to_fix_end = until_now
+
+    def until_now(self) -> None:
+        """Leave what comes from now on for later, until this is called again."""
+        self._reader.prepareForTriggerAvailableNow()
 
     def next(self, done: Offsets | None) -> Increment | None:
         """What follows `done`, which is the end of the last increment or None for the first; None if nothing does.
 
         What stands in `done` must be safe with the results: it is committed to the group.
         """
-        if self._is_to_fix_end:
-            self._reader.prepareForTriggerAvailableNow()
-            self._is_to_fix_end = False
         first = self._reader.initialOffset() if done is None else offsets_json(done)
         last = self._reader.latestOffset(first, self._limit)
         starts: dict[TopicPartition, int] = {}

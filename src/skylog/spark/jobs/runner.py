@@ -66,29 +66,36 @@ def run_increments(
     job: IncrementalJob, increments: Increments, spark: SparkSession, schedule: Schedule, stop: Event, report: Report
 ) -> None:
     """Until `stop` is set, which lets the increment at hand be finished, or, if the schedule is once, until the end."""
-    done = job.done()
+    done: Offsets | None = None
+    is_known = False
     batch = 0
 
     def step() -> bool:
-        nonlocal done, batch
+        nonlocal done, is_known, batch
         began = time.monotonic()
-        try:
-            increment = increments.next(done)
-            if increment is None:
-                return False
-            job.apply(increments.frame(spark, increment), increment)
-        except BrokerUnreachableError as error:
-            if schedule.every_s is None:
-                raise
-            logger.warning("%s: waiting for the cluster: %s", job.name, error)
+        if not is_known:
+            done, is_known = job.done(), True
+        increment = increments.next(done)
+        if increment is None:
             return False
+        job.apply(increments.frame(spark, increment), increment)
         done = increment.end
         report(Progress(job.name, batch, increment.offsets, time.monotonic() - began, increments.lag(done)))
         batch += 1
         return True
 
     with plain_errors(job.name):
-        schedule.run(step, stop)
+        for _ in schedule.rounds(stop):
+            try:
+                if schedule.has_rounds:
+                    increments.until_now()
+                while step() and not stop.is_set():
+                    pass
+            except BrokerUnreachableError as error:
+                if schedule.every_s is None:
+                    raise
+                logger.warning("%s: waiting for the cluster: %s", job.name, error)
+                is_known = False  # the job may have got as far as its results
 
 
 def run_queries(name: str, queries: Sequence[StreamingQuery], stop: Event, report: Report) -> None:

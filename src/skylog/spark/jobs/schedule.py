@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final
@@ -24,14 +25,19 @@ class Schedule:
             return {"availableNow": True}
         return {"processingTime": f"{int(self.every_s * 1000)} milliseconds"}
 
-    def run(self, step: Callable[[], bool], stop: Event) -> None:
-        """Call `step`, which says whether it found something, until `stop` is set or, if once, it found nothing."""
+    @property
+    def has_rounds(self) -> bool:
+        """Whether a round works on what is there when it begins; without a pause there is nothing to wait for."""
+        return self.every_s != 0
+
+    def rounds(self, stop: Event) -> Iterator[None]:
+        """Come back when it is time to work, until `stop` is set or, if once, the round is over."""
         while not stop.is_set():
-            if step():
-                continue  # there may be more
+            began = time.monotonic()
+            yield
             if self.every_s is None:
                 return
-            stop.wait(self.every_s or IDLE_S)
+            stop.wait(max(self.every_s - (time.monotonic() - began), 0) or IDLE_S)
 
 
 ONCE: Final = Schedule()

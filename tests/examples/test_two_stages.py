@@ -1,0 +1,59 @@
+"""The example of two stages, run as its README says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the stages run on Spark: pip install -e '.[spark]'")
+
+from skylog import Admin
+from skylog.testing import BrokerProcess, consume, produce
+
+STAGES = Path(__file__).parents[2] / "examples" / "two_stages" / "stages.py"
+
+
+def view(user: int, page: str, dwell_s: float) -> dict[str, Any]:
+    return {"event": "page.view", "user": {"id": user}, "attributes": {"page": page, "dwell_s": dwell_s}}
+
+
+def run_stages(bootstrap: str, directory: Path) -> dict[str, dict[str, Any]]:
+    """The statistics after both stages are through."""
+    command = [sys.executable, str(STAGES), "--once", "--bootstrap", bootstrap, "--master", "local[1]"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    messages = consume(bootstrap, "page_statistics")
+    return {message.key.decode(): json.loads(message.value) for message in messages if message.key and message.value}
+
+
+def test_views_are_counted_by_page_and_joined_with_the_catalogue(tmp_path: Path) -> None:
+    with BrokerProcess() as broker:
+        admin = Admin(broker.bootstrap)
+        admin.create_topic("page_views", partitions=2)
+        admin.create_topic("pages", partitions=1, configs={"cleanup.policy": "compact"})
+        for page, title in (("/", "Home"), ("/a", "A"), ("/gone", "Gone")):
+            produce(broker.bootstrap, "pages", [{"page": page, "title": title, "section": "s"}], key=page)
+        produce(broker.bootstrap, "pages", [None], key="/gone")
+        for user in range(6):
+            views = [view(user, "/", user), view(user, "/gone", 1)]
+            produce(broker.bootstrap, "page_views", views, key=str(user), partition=user % 2)
+        found = run_stages(broker.bootstrap, tmp_path)
+        assert found == {
+            "/": {"page": "/", "views": 6, "dwell_s": 2.5, "title": "Home", "section": "s"},
+            "/gone": {"page": "/gone", "views": 6, "dwell_s": 1.0},
+        }
+        by_page = consume(broker.bootstrap, "views_by_page")
+        assert len(by_page) == 12
+        assert len({(message.key, message.partition) for message in by_page}) == 2
+
+        produce(broker.bootstrap, "pages", [{"page": "/", "title": "Start", "section": "s"}], key="/")
+        produce(broker.bootstrap, "page_views", [view(1, "/", 9.5), view(1, "/a", 3), {"event": "other"}], key="1")
+        found = run_stages(broker.bootstrap, tmp_path)
+        assert found["/"] == {"page": "/", "views": 7, "dwell_s": 3.5, "title": "Start", "section": "s"}
+        assert found["/a"] == {"page": "/a", "views": 1, "dwell_s": 3.0, "title": "A", "section": "s"}
+        assert found["/gone"]["views"] == 6

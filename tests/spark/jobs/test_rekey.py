@@ -1,0 +1,158 @@
+"""A topic once more under another key: nothing lost, nothing twice, and each key in its order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections import defaultdict
+from pathlib import Path
+from threading import Event
+
+import pytest
+from pyspark.sql import SparkSession
+
+from skylog import Admin, Message, Producer
+from skylog.spark.jobs.rekey import Rekey, rekey
+from skylog.spark.jobs.runner import JobError, Progress, plain_errors, run_queries
+from skylog.spark.jobs.schedule import CONTINUOUS, ONCE
+from skylog.spark.jobs.target_topic import ensure_topic
+from skylog.testing import BrokerProcess, consume, produce
+from tests.spark.conftest import Topics
+
+PAGES = ["/", "/a", "/b", "/c", "/d"]
+
+
+@pytest.fixture
+def source(skylog_broker: BrokerProcess) -> str:
+    name = f"rekey-{uuid.uuid4().hex[:8]}"
+    Admin(skylog_broker.bootstrap).create_topic(name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def job(skylog_broker: BrokerProcess, source: str, tmp_path: Path) -> Rekey:
+    target = f"{source}-by-page"
+    ensure_topic(skylog_broker.bootstrap, target, 3)
+    return Rekey(skylog_broker.bootstrap, [source], target, "attributes.page", tmp_path / "state", max_offsets=70)
+
+
+def produce_views(bootstrap: str, topic: str, start: int, count: int) -> None:
+    """Numbered views, by users whose ids are the keys."""
+    with Producer(bootstrap) as producer, producer.batch():
+        for number in range(start, start + count):
+            view = {"event": "page.view", "user": {"id": number % 7}, "attributes": {"page": PAGES[number % 5]}}
+            producer.send(
+                topic,
+                {**view, "number": number},
+                str(number % 7),
+                headers=[("number", str(number).encode()), ("empty", None)],
+                timestamp_ms=1_700_000_000_000 + number,
+            )
+
+
+def run(spark: SparkSession, job: Rekey) -> list[Progress]:
+    told: list[Progress] = []
+    run_queries("rekey", [job.start(spark, ONCE)], Event(), told.append)
+    return told
+
+
+def number_of(message: Message) -> int:
+    found: int = json.loads(message.value)["number"]
+    return found
+
+
+def test_records_come_once_each_with_their_values_headers_and_times(
+    spark: SparkSession, skylog_broker: BrokerProcess, source: str, job: Rekey
+) -> None:
+    produce_views(skylog_broker.bootstrap, source, 0, 200)
+    assert sum(progress.records for progress in run(spark, job)) == 200
+    produce_views(skylog_broker.bootstrap, source, 200, 50)
+    assert [progress.records for progress in run(spark, job)] == [50]
+    before = {number_of(message): message for message in consume(skylog_broker.bootstrap, source)}
+    after = consume(skylog_broker.bootstrap, job.target)
+    assert sorted(map(number_of, after)) == list(range(250))
+    for message in after:
+        original = before[number_of(message)]
+        assert message.key == PAGES[number_of(message) % 5].encode()
+        assert (message.value, message.headers, message.timestamp_ms) == (
+            original.value,
+            original.headers,
+            original.timestamp_ms,
+        )
+
+
+def test_a_key_lies_in_one_partition_and_keeps_the_order_of_each_partition_of_the_source(
+    spark: SparkSession, skylog_broker: BrokerProcess, source: str, job: Rekey
+) -> None:
+    produce_views(skylog_broker.bootstrap, source, 0, 500)
+    assert len(run(spark, job)) > 3  # the order holds from one micro-batch to the next
+    came_from = {number_of(message): message.partition for message in consume(skylog_broker.bootstrap, source)}
+    assert set(came_from.values()) == {0, 1}
+    partitions = defaultdict(set)
+    orders = defaultdict(list)
+    for message in consume(skylog_broker.bootstrap, job.target):
+        partitions[message.key].add(message.partition)
+        orders[message.key, came_from[number_of(message)]].append(number_of(message))
+    assert {len(found) for found in partitions.values()} == {1}
+    assert len(set.union(*partitions.values())) > 1
+    assert all(numbers == sorted(numbers) for numbers in orders.values())
+
+
+def test_a_job_that_is_stopped_goes_on_where_it_was(
+    spark: SparkSession, skylog_broker: BrokerProcess, source: str, job: Rekey
+) -> None:
+    produce_views(skylog_broker.bootstrap, source, 0, 400)
+    stop = Event()
+    run_queries("rekey", [job.start(spark, CONTINUOUS)], stop, lambda _: stop.set())
+    assert len(consume(skylog_broker.bootstrap, job.target)) < 400
+    run(spark, job)
+    assert sorted(map(number_of, consume(skylog_broker.bootstrap, job.target))) == list(range(400))
+
+
+def test_what_has_no_such_key_goes_on_without_one(
+    spark: SparkSession, skylog_broker: BrokerProcess, source: str, job: Rekey
+) -> None:
+    produce(skylog_broker.bootstrap, source, [b"no JSON", {"attributes": {}}, None], key="old")
+    run(spark, job)
+    found = {(message.key, message.value) for message in consume(skylog_broker.bootstrap, job.target)}
+    assert found == {(None, b"no JSON"), (None, b'{"attributes":{}}'), (None, None)}
+
+
+def test_keys_can_be_made_of_any_field_and_of_the_record(topics: Topics, source: str) -> None:
+    produce(topics.bootstrap, source, [{"user": {"id": 7}, "attributes": {"page": "/"}}], key=b"\xff\x00")
+
+    def key(expression: str) -> object:
+        return rekey(topics.read(source, includeHeaders="true"), expression).first()["key"]
+
+    assert key("user.id") == "7"
+    assert key("CAST(user.id AS INT) + 1") == "8"
+    assert key("concat_ws('|', user.id, attributes.page)") == "7|/"
+    assert key("record.topic") == source
+    assert key("record.key") == b"\xff\x00"
+
+
+def test_an_expression_that_names_no_field_is_refused(spark: SparkSession, job: Rekey) -> None:
+    wrong = Rekey(job.bootstrap, job.sources, job.target, "attribute.page", job.state)
+    with pytest.raises(JobError, match=r"rekey: .*`attribute`"), plain_errors("rekey"):
+        wrong.start(spark, ONCE)
+
+
+def test_the_command_makes_the_topic_and_ends_when_all_is_done(
+    skylog_broker: BrokerProcess, source: str, tmp_path: Path
+) -> None:
+    produce_views(skylog_broker.bootstrap, source, 0, 20)
+    target = f"{source}-by-user"
+    command = [
+        *(sys.executable, "-m", "skylog.cli.main", "pipeline", "run", "rekey", source, "--into", target),
+        *("--key", "user.id", "--partitions", "3", "--once", "--json", "--bootstrap", skylog_broker.bootstrap),
+        *("--master", "local[1]", "--conf", "spark.driver.memory=1g"),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["records"] for line in done.stdout.splitlines()] == [20]
+    assert len(Admin(skylog_broker.bootstrap).describe_topic(target).partitions) == 3
+    found = consume(skylog_broker.bootstrap, target)
+    assert {(message.key, number_of(message)) for message in found} == {(b"%d" % (n % 7), n) for n in range(20)}
+    assert (tmp_path / "skylog-state" / f"rekey-{source}-to-{target}").is_dir()
