@@ -7,8 +7,8 @@ STAMP := $(VENV)/.installed
 
 .PHONY: run test check bench format clean
 
-run: $(STAMP) ## start a broker with its data under ./data
-	$(BIN)/skylog serve --data-dir data
+run: $(STAMP) ## the whole story: a website's events, from the broker to the warehouse; ARGS="--seconds 30"
+	$(BIN)/skylog demo $(ARGS)
 
 test: check ## lint, types, then every test
 	$(BIN)/python -m pytest -n 2

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from skylog.cli.main import app
@@ -20,6 +22,8 @@ COMMANDS = [
     ["produce"],
     ["tail"],
     ["replay"],
+    ["demo"],
+    *(["pipeline", "run", job] for job in ("land", "visits", "rising", "rekey", "materialize", "audit")),
     ["log", "dump"],
     ["log", "verify"],
     ["groups", "list"],
@@ -56,8 +60,13 @@ def test_every_help_has_an_example(command: list[str]) -> None:
 
 
 def test_every_command_is_in_the_list() -> None:
-    known = [[command.name or ""] for command in app.registered_commands]
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        known += [[group.name or "", command.name or ""] for command in group.typer_instance.registered_commands]
-    assert sorted(known) == sorted(COMMANDS)
+    assert sorted(commands(app)) == sorted(COMMANDS)
+
+
+def commands(group: typer.Typer) -> Iterator[list[str]]:
+    for command in group.registered_commands:
+        yield [command.name or ""]
+    for below in group.registered_groups:
+        assert below.typer_instance is not None
+        for names in commands(below.typer_instance):
+            yield [below.name or "", *names]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from skylog import __version__
-from skylog.cli import audit, groups, log, pipelines, produce, replay, serve, tail, topics
+from skylog.cli import audit, demo, groups, log, pipelines, produce, replay, serve, tail, topics
 from skylog.cli.output import fail
 from skylog.errors import SkylogError
 
@@ -45,6 +45,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(audit.app, name="audit")
 app.add_typer(log.app, name="log")
 app.add_typer(pipelines.app, name="pipeline")
+app.command("demo")(demo.demo)
 
 
 def run() -> None:
