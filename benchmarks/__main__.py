@@ -13,7 +13,20 @@ from rich.console import Console
 
 from benchmarks.report import RESULTS, Options, Report, show, store
 
-NAMES = ("limit", "users", "latency", "groups", "growth", "compaction", "start", "loops", "overhead", "events")
+NAMES = (
+    "limit",
+    "users",
+    "latency",
+    "groups",
+    "growth",
+    "compaction",
+    "start",
+    "loops",
+    "overhead",
+    "events",
+    "spark_read",
+    "spark_write",
+)
 
 
 def parse(arguments: list[str]) -> tuple[list[str], Options, bool]:

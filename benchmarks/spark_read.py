@@ -1,8 +1,7 @@
-"""Rows per second from a topic into Spark: skylog's source, the naive one, and Spark's JVM connector if it is there.
+"""Rows per second from a topic into Spark: skylog's source, the naive one, and Spark's JVM connector if it can be had.
 
-The sources take turns in one Spark session (`local[2]`), so what a figure is compared with was measured beside it. The
-connector's jars are taken from the directory that SKYLOG_KAFKA_CONNECTOR names (spark-sql-kafka, its token provider,
-kafka-clients and commons-pool2).
+The sources take turns in one Spark session, so what a figure is compared with was measured beside it; then skylog's
+source has one core instead of two. The connector's jars are those that the tests compare rows with.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ ROOT = Path(__file__).parents[1]
 OVER_NAIVE_BAR = 2.0
 OVER_CONNECTOR_BAR = 1.5
 PARTITIONS = 2
+CORES = 2
+WARM_UPS = 2
 SINKS = ("noop", "parquet")
 
 
@@ -39,23 +40,23 @@ def fill(bootstrap: str, topic: str, count: int, value_bytes: int) -> None:
     producer.flush()
 
 
-def session() -> tuple[Any, dict[str, str]]:
-    """A Spark session, and the formats that it can read by the names of the rows."""
+def session(cores: int = CORES) -> tuple[Any, dict[str, str]]:
+    """A Spark session, and the formats that are compared by the names of the rows."""
     from pyspark.sql import SparkSession
-
-    from benchmarks.naive_source import NaiveSource
+    from tests.spark.peers.jars import NoJarsError, connector_jars
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.memory", "2g")
-    formats = {"skylog": "skylog", "naive": "naive"}
-    if directory := os.environ.get("SKYLOG_KAFKA_CONNECTOR"):
-        builder = builder.config("spark.jars", ",".join(map(str, sorted(Path(directory).glob("*.jar")))))
+    builder = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.memory", "2g").config("spark.ui.showConsoleProgress", "false")
+    formats = {"skylog": "skylog"}
+    try:
+        builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
         formats["JVM connector"] = "kafka"
+    except NoJarsError as error:
+        print(f"without the JVM connector: {error}")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    spark.dataSource.register(NaiveSource)
     return spark, formats
 
 
@@ -69,11 +70,15 @@ def read_all(spark: Any, form: str, bootstrap: str, topic: str, sink: str, targe
 
 
 def run(options: Options) -> Report:
+    from benchmarks.naive_source import NaiveSource
+
     count = 200_000 if options.quick else 1_000_000
     sizes = (100,) if options.quick else (10, 100, 1000)
-    report = Report("spark_read", f"{count:,} rows from a topic of {PARTITIONS} partitions into Spark, local[2]")
+    report = Report("spark_read", f"{count:,} rows from a topic of {PARTITIONS} partitions into Spark, local[{CORES}]")
     work_dir = Path(tempfile.mkdtemp(prefix="skylog-spark-", dir=options.work_dir))
     spark, formats = session()
+    formats["naive"] = "naive"
+    spark.dataSource.register(NaiveSource)
     rows: list[dict[str, Any]] = []
     try:
         with broker(work_dir / "data", core=None) as server:
@@ -82,17 +87,18 @@ def run(options: Options) -> Report:
                 create_topic(server.address, topic, PARTITIONS)
                 fill(server.bootstrap, topic, count, value_bytes)
                 for sink in SINKS:
-                    taken: dict[str, list[float]] = {name: [] for name in formats}
-                    for number in range(options.rounds + 2):  # the first two warm Spark up
-                        for name, form in formats.items():
-                            seconds = read_all(spark, form, server.bootstrap, topic, sink, work_dir / "rows")
-                            if number > 1:
-                                taken[name].append(seconds)
+                    taken = measure(spark, formats, options.rounds, server.bootstrap, topic, sink, work_dir / "rows")
                     rows += _rows(value_bytes, sink, count, taken)
+            spark.stop()
+            spark, _ = session(1)
+            only = {"skylog": "skylog"}
+            for sink in SINKS:
+                taken = measure(spark, only, options.rounds, server.bootstrap, "values-100", sink, work_dir / "rows")
+                report.tables.append(_scaling(sink, count / median(taken["skylog"]), rows))
     finally:
         spark.stop()
         shutil.rmtree(work_dir)
-    report.tables.append(Table("rows per second; medians", _COLUMNS, rows))
+    report.tables.insert(0, Table("rows per second; medians", _COLUMNS, rows))
     for row in rows:
         if row["what"] != "skylog":
             bar = OVER_NAIVE_BAR if row["what"] == "naive" else OVER_CONNECTOR_BAR
@@ -100,6 +106,24 @@ def run(options: Options) -> Report:
                 Check(f"{row['bytes']} bytes, {row['sink']}: skylog over {row['what']}", row["behind"], bar)
             )
     return report
+
+
+def measure(
+    spark: Any, formats: dict[str, str], rounds: int, bootstrap: str, topic: str, sink: str, target: Path
+) -> dict[str, list[float]]:
+    """Seconds of every round by source; the sources take turns, and the first rounds, which warm up, don't count."""
+    taken: dict[str, list[float]] = {name: [] for name in formats}
+    for _ in range(rounds + WARM_UPS):
+        for name, form in formats.items():
+            taken[name].append(read_all(spark, form, bootstrap, topic, sink, target))
+    return {name: seconds[WARM_UPS:] for name, seconds in taken.items()}
+
+
+def _scaling(sink: str, one_core: float, rows: list[dict[str, Any]]) -> Table:
+    """skylog's source into this sink on one core and on two."""
+    (both,) = (row["rows_s"] for row in rows if (row["what"], row["bytes"], row["sink"]) == ("skylog", 100, sink))
+    found = [{"cores": 1, "rows_s": one_core, "by": 1.0}, {"cores": CORES, "rows_s": both, "by": both / one_core}]
+    return Table(f"skylog by cores, 100 bytes, {sink}", _SCALING_COLUMNS, found)
 
 
 def _rows(value_bytes: int, sink: str, count: int, taken: dict[str, list[float]]) -> list[dict[str, Any]]:
@@ -122,4 +146,9 @@ _COLUMNS = [
     Column("sink", "sink"),
     Column("rows_s", "rows/s", "{:,.0f}"),
     Column("behind", "skylog is faster by", "{:.2f}×"),
+]
+_SCALING_COLUMNS = [
+    Column("cores", "cores"),
+    Column("rows_s", "rows/s", "{:,.0f}"),
+    Column("by", "of one core", "{:.2f}×"),
 ]

@@ -26,7 +26,8 @@ class WholeFiles(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "tests/spark" if path.startswith("tests/spark/") and "/kills/" not in path else path
+        has_own_driver = "/peers/" in path or "/kills/" in path or "/test_kill" in path
+        return "tests/spark" if path.startswith("tests/spark/") and not has_own_driver else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:

@@ -45,7 +45,9 @@ def compress(codec: Codec, data: Buffer) -> bytes:
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
-            return bytes(cramjam.lz4.compress(data))
+            frame = cramjam.lz4.Compressor(block_linked=False)  # Java's clients refuse blocks that need one another
+            frame.compress(bytes(data))
+            return bytes(frame.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data))
 

@@ -1,25 +1,28 @@
 """One blocking connection to a broker: requests out, responses in, in order.
 
 It exists because executors want record batches as they lie in the log, which no client library hands out. Plain text
-only; where a cluster wants TLS or SASL, messages are read through librdkafka instead.
+only; where a cluster wants TLS or SASL, messages are read through librdkafka instead. It writes its few headers itself:
+`skylog.protocol.headers` knows every API, and to import them all takes a new executor longer than a short task.
 """
 
 from __future__ import annotations
 
 import socket
 from collections import deque
+from struct import Struct
 from typing import Final, TypeVar
 
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from skylog.protocol.apis import API_SPECS
 from skylog.protocol.fields import Versions
-from skylog.protocol.frames import SIZE_BYTES, request_frame
-from skylog.protocol.headers import RequestHeader, read_response_header
+from skylog.protocol.primitives import nullable_string, read_uvarint, skip_tagged_fields
 from skylog.protocol.schema import Message
 from skylog.spark.errors import OptionError
 
 CLIENT_ID: Final = "skylog-spark"
+_SIZE: Final = Struct(">i")
+_HEADER: Final = Struct(">hhi")
+_NO_TAGS: Final = b"\0"
 
 R = TypeVar("R", bound=Message)
 
@@ -37,7 +40,7 @@ class BrokerConnection:
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
         self.address = f"{host}:{port}"
         self._buffer = bytearray(1 << 20)
-        self._waiting: deque[tuple[int, int, type[Message]]] = deque()
+        self._waiting: deque[tuple[int, int, int]] = deque()
         self._number = 0
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
@@ -66,8 +69,13 @@ class BrokerConnection:
 
     def send(self, request: Message, version: int) -> None:
         self._number += 1
-        self._waiting.append((self._number, version, API_SPECS[request.api_key].response))
-        frame = request_frame(RequestHeader(request.api_key, version, self._number, CLIENT_ID), request)
+        self._waiting.append((self._number, version, request.api_key))
+        frame = bytearray(_SIZE.size)
+        frame += _HEADER.pack(request.api_key, version, self._number) + nullable_string(CLIENT_ID)
+        if version in request.flexible:
+            frame += _NO_TAGS
+        request.write_into(frame, version)
+        _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
         try:
             self._socket.sendall(frame)
         except OSError as error:
@@ -75,14 +83,17 @@ class BrokerConnection:
 
     def receive(self, kind: type[R]) -> R:
         """The response to the oldest request that has none yet. Raises ConnectionLostError."""
-        number, version, expected = self._waiting.popleft()
-        assert kind is expected
-        size_bytes = int.from_bytes(self._read(SIZE_BYTES), "big")
+        number, version, api_key = self._waiting.popleft()
+        assert kind.api_key == api_key
+        (size_bytes,) = _SIZE.unpack(self._read(_SIZE.size))
         frame = self._read(size_bytes)
-        spec = API_SPECS[kind.api_key]
-        correlation_id, position = read_response_header(frame, spec.response_header_version(version))
+        (correlation_id,) = _SIZE.unpack_from(frame)
+        position = _SIZE.size
         if correlation_id != number:
             raise ConnectionLostError(f"{self.address} answered request {correlation_id} instead of {number}")
+        if version in kind.flexible and kind is not ApiVersionsResponse:  # which keeps the old header
+            tags, position = read_uvarint(frame, position)
+            position = skip_tagged_fields(frame, position, tags)
         return kind.read(frame, version, position)[0]
 
     def ask(self, request: Message, version: int, kind: type[R]) -> R:

@@ -34,10 +34,11 @@ def retry(bootstrap: str, topic: str, marks: str) -> None:
     writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic).mode("append").save()
 
 
-def copy(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
-    """Copy everything that `source` has, in many micro-batches."""
-    rows = session("local[2]").readStream.format("skylog").option("kafka.bootstrap.servers", bootstrap)
-    rows = rows.option("subscribe", source).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10_000)
+def copy(bootstrap: str, source: str, target: str, checkpoint: str, per_trigger: str = "10000") -> None:
+    """Copy everything that `source` has, in many micro-batches and small batches. Tasks are tried three times."""
+    rows = session("local[2,3]").readStream.format("skylog").option("kafka.bootstrap.servers", bootstrap)
+    rows = rows.option("subscribe", source).option("startingOffsets", "earliest")
+    rows = rows.option("maxOffsetsPerTrigger", per_trigger)
     writer = (
         rows.load().select("key", "value").writeStream.format("skylog").option("kafka.bootstrap.servers", bootstrap)
     )
@@ -45,5 +46,13 @@ def copy(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
     writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
 
 
+def numbers(bootstrap: str, topic: str, count: str, staging: str) -> None:
+    """Write the numbers up to `count` in one batch job, in requests so small that sending takes a while."""
+    rows = session("local[2]").range(int(count)).selectExpr("cast(id as string) value")
+    writer = rows.write.format("skylog").option("kafka.bootstrap.servers", bootstrap).option("stagingLocation", staging)
+    writer = writer.option("kafka.batch.size", 400).option("kafka.max.request.size", 800)
+    writer.option("topic", topic).mode("append").save()
+
+
 if __name__ == "__main__":
-    {"retry": retry, "copy": copy}[sys.argv[1]](*sys.argv[2:])
+    {"retry": retry, "copy": copy, "numbers": numbers}[sys.argv[1]](*sys.argv[2:])

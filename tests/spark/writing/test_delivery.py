@@ -156,3 +156,15 @@ def test_a_batch_job_removes_its_files(skylog_broker: BrokerProcess, topic: str,
     deliver(sink_options(skylog_broker.bootstrap), files)
     assert values(skylog_broker, topic) == VALUES
     assert not list(tmp_path.iterdir())
+
+
+def test_a_stream_is_warned_once_if_what_it_remembers_lies_in_a_temporary_directory(
+    skylog_broker: BrokerProcess, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = sink_options(skylog_broker.bootstrap)
+    for batch_id in range(2):
+        deliver_micro_batch(options, tmp_path, batch_id, [stage_values(tmp_path, topic, [b"a"], batch_id=batch_id)])
+    assert [record.message for record in caplog.records if "stagingLocation" in record.message] == [
+        f"{tmp_path} is a directory for temporary files: if it is lost, or the query goes on elsewhere, an interrupted "
+        "micro-batch is written twice; set the option stagingLocation to a directory that stays"
+    ]

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from skylog.errors import SkylogError
 from skylog.records import BatchHeader
-from skylog.spark.writing.staging import StagedFile, StagingFile, check_files, remove_staged
+from skylog.spark.errors import OptionError
+from skylog.spark.writing.staging import (
+    StagedFile,
+    StagingFile,
+    check_files,
+    lasting_directory,
+    remove_staged,
+    staging_directory,
+)
+from skylog.spark.writing.write_options import write_options
 
 from .sink_staged import stage_values
 
@@ -48,3 +58,28 @@ def test_files_of_later_micro_batches_stay(tmp_path: Path) -> None:
 def test_a_file_that_the_driver_does_not_see_is_named_with_the_option() -> None:
     with pytest.raises(SkylogError, match=r"/nowhere/f\.staged.*on far-away.*stagingLocation"):
         check_files([StagedFile("/nowhere/f.staged", (), "far-away")])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"stagingLocation": "/shared/a b"}, "/shared/a b"),
+        ({"stagingLocation": "file:///shared/a%20b", "checkpointLocation": "/checkpoint"}, "/shared/a b"),
+        ({"checkpointLocation": "/checkpoint"}, "/checkpoint/skylog-sink"),
+        ({"checkpointLocation": "s3://bucket/checkpoint"}, None),
+        ({}, None),
+    ],
+)
+def test_files_lie_where_the_options_say_or_else_in_a_directory_that_does_not_last(
+    given: dict[str, str], expected: str | None
+) -> None:
+    options = write_options({"kafka.bootstrap.servers": "127.0.0.1:9092", **given})
+    assert lasting_directory(options) == (Path(expected) if expected else None)
+    if expected is None:
+        assert staging_directory(options).is_relative_to(tempfile.gettempdir())
+
+
+def test_a_staging_location_that_is_no_directory_is_refused() -> None:
+    options = write_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "stagingLocation": "s3://bucket/staging"})
+    with pytest.raises(OptionError, match="stagingLocation=s3://bucket/staging: expected a directory"):
+        staging_directory(options)

@@ -17,7 +17,7 @@ from skylog.spark.leaders import Leaders
 from skylog.spark.wire import ConnectionLostError
 from skylog.spark.writing.manifest import LaneStart, Manifest, ManifestFile
 from skylog.spark.writing.publisher import Publisher
-from skylog.spark.writing.staging import StagedFile, check_files, remove_files, remove_staged
+from skylog.spark.writing.staging import StagedFile, check_files, lasting_directory, remove_files, remove_staged
 from skylog.spark.writing.write_options import WriteOptions
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,12 @@ def deliver_micro_batch(options: WriteOptions, directory: Path, batch_id: int, f
     stored = ManifestFile(directory)
     with stored.locked(), _leaders(options) as leaders:
         last = stored.read()
+        if last is None and lasting_directory(options) is None:
+            logger.warning(
+                "%s is a directory for temporary files: if it is lost, or the query goes on elsewhere, an interrupted "
+                "micro-batch is written twice; set the option stagingLocation to a directory that stays",
+                directory,
+            )
         if last is not None and not last.is_done:
             logger.warning("micro-batch %d was interrupted and is now sent to its end", last.batch_id)
             Publisher(options, leaders, last).publish(resume=True)

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import uuid
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from skylog.errors import SkylogError
 from skylog.model import TopicPartition
 from skylog.records.batch import BatchHeader
+from skylog.spark.errors import OptionError
+from skylog.spark.writing.write_options import WriteOptions
 from skylog.storage.files import sync_directory
 
 SUFFIX: Final = ".staged"
+_DIRECTORY: Final = "skylog-sink"
 
 
 class StagedBatch(NamedTuple):
@@ -80,6 +85,29 @@ class StagingFile:
         if self._file is not None:
             self._file.close()
             self._path.unlink(missing_ok=True)
+
+
+def staging_directory(options: WriteOptions) -> Path:
+    """The directory for staged files. Raises OptionError where the option names none that can be opened as a file."""
+    return lasting_directory(options) or Path(tempfile.gettempdir(), f"{_DIRECTORY}-{os.getuid()}")
+
+
+def lasting_directory(options: WriteOptions) -> Path | None:
+    """The directory that the options name, or that lies beside the checkpoint; None if there is but a temporary one."""
+    if options.staging_location is not None:
+        path = _local_path(options.staging_location)
+        if path is None:
+            raise OptionError(f"stagingLocation={options.staging_location}: expected a directory that can be mounted")
+        return path
+    beside = options.checkpoint_location and _local_path(options.checkpoint_location)
+    return beside / _DIRECTORY if beside else None
+
+
+def _local_path(location: str) -> Path | None:
+    parts = urlsplit(location)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return None if parts.scheme else Path(location).absolute()
 
 
 def check_files(files: Iterable[StagedFile]) -> None:

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from skylog.errors import SkylogError
 from skylog.spark.writing.row_columns import check_columns
-from skylog.spark.writing.staging import StagedFile, StagingFile
+from skylog.spark.writing.staging import StagedFile, StagingFile, staging_directory
 from skylog.spark.writing.write_options import WriteOptions
-from skylog.spark.writing.writer import stage, staged_files, staging_directory, task
+from skylog.spark.writing.writer import stage, staged_files, task
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"

@@ -37,6 +37,7 @@ class WriteOptions:
     checkpoint_location: str | None = setting(
         "checkpointLocation", None, "Where the stream keeps its progress; Spark's own option.", kind="string"
     )
+    query_name: str | None = setting("queryName", None, "What a stream is called; Spark's own option.", kind="string")
     include_headers: bool = setting("includeHeaders", False, "Accepted; a column headers is always written.")
     kafka: Mapping[str, str] = field(default_factory=dict)
 

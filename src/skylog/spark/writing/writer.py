@@ -1,17 +1,15 @@
 """Writing a DataFrame to topics: `df.write.format("skylog")`. Tasks encode into files, the driver sends them.
 
 Only what Spark takes as the result of a task is sent, and only if all tasks have succeeded. So a task that is tried
-again, or runs twice, writes nothing twice, and a job that fails before its end writes nothing at all.
+again, or runs twice, writes nothing twice, and a job that fails before its end writes nothing at all. A driver that
+dies while it sends leaves a part in the topic, and its files; run again, the job writes all rows: each is there at
+least once. Only a stream has an identity by which a second run knows of the first.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -23,12 +21,11 @@ from skylog.spark.errors import OptionError
 from skylog.spark.leaders import Leaders
 from skylog.spark.writing.encoder import encode
 from skylog.spark.writing.row_columns import RowColumns, check_columns
-from skylog.spark.writing.staging import StagedFile, StagingFile
+from skylog.spark.writing.staging import StagedFile, StagingFile, staging_directory
 from skylog.spark.writing.write_options import WriteOptions
 
 CHUNK_BYTES: Final = 32 << 20
 """Rows are encoded so many bytes at a time: large enough for full batches to each of many partitions."""
-_DIRECTORY: Final = "skylog-sink"
 
 
 class SkylogWriter(DataSourceArrowWriter):
@@ -90,27 +87,6 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             held, size_bytes = [], 0
     if held:
         yield pa.concat_batches(held)
-
-
-def staging_directory(options: WriteOptions) -> Path:
-    """The directory for staged files. Raises OptionError where the option names none that can be opened as a file."""
-    if options.staging_location is not None:
-        path = _local_path(options.staging_location)
-        if path is None:
-            raise OptionError(f"stagingLocation={options.staging_location}: expected a directory that can be mounted")
-        return path
-    if options.checkpoint_location is not None:
-        path = _local_path(options.checkpoint_location)
-        if path is not None:
-            return path / _DIRECTORY
-    return Path(tempfile.gettempdir(), f"{_DIRECTORY}-{os.getuid()}")
-
-
-def _local_path(location: str) -> Path | None:
-    parts = urlsplit(location)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    return None if parts.scheme else Path(location).absolute()
 
 
 def staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:

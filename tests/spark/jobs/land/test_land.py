@@ -1,0 +1,284 @@
+"""Topics into tables: a real broker, Spark, and the readers that people have."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import duckdb
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from skylog import Admin, Producer
+from skylog.audit import AUDIT_TOPIC, ProducerAudit, Report, Tier
+from skylog.cli.main import app
+from skylog.client import ConsumerGroups
+from skylog.spark.jobs.land import LandSettings, MergeSettings, TableError, land, snapshot
+from skylog.spark.jobs.land.table import home_of
+from skylog.spark.jobs.runner import Progress
+from skylog.spark.jobs.schedule import CONTINUOUS
+from skylog.testing import BrokerProcess, consume, wait_until
+
+NOON_MS = 1_772_366_400_000  # 2026-03-01T12:00Z
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def topic(skylog_broker: BrokerProcess) -> str:
+    name = f"views-{uuid.uuid4().hex[:8]}"
+    Admin(skylog_broker.bootstrap).create_topic(name, partitions=2)
+    return name
+
+
+def event(number: int, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"{number:08d}",
+        "event": "page.view",
+        "timestamp": (NOON_MS + number) / 1000,
+        "user": {"id": number % 7, "created_at": None},
+        "attributes": {"page": f"/{number % 5}"},
+        "server": "web-1",
+        "application": "blog",
+        **more,
+    }
+
+
+def send(bootstrap: str, topic: str, numbers: range, *, at_ms: int = NOON_MS, audit: Any = None, **more: Any) -> None:
+    with Producer(bootstrap, audit=audit) as producer, producer.batch():
+        for number in numbers:
+            value = event(number, **more)
+            producer.send(topic, value, key=str(number % 7), partition=number % 2, timestamp_ms=at_ms + number)
+
+
+def query(files: str | list[str], sql: str) -> list[Any]:
+    """`sql` about the view `t`, by DuckDB."""
+    with duckdb.connect() as connection:
+        source = connection.read_parquet(files, union_by_name=True, hive_partitioning=True)
+        source.create_view("t")
+        return connection.execute(sql).fetchall()
+
+
+def tree(path: Path) -> str:
+    return f"{path}/**/*.parquet"
+
+
+def test_events_land_by_date_and_hour_and_late_ones_in_their_own(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, table = skylog_broker.bootstrap, tmp_path / topic
+    told: list[Progress] = []
+    send(bootstrap, topic, range(20))
+    land(spark, bootstrap, [topic], LandSettings(tmp_path), report=told.append, group=f"{topic}-group")
+    send(bootstrap, topic, range(20, 30), at_ms=NOON_MS - 13 * HOUR_MS)
+    land(spark, bootstrap, [topic], LandSettings(tmp_path), report=told.append, group=f"{topic}-group")
+    assert [progress.records for progress in told] == [20, 10]
+    assert sorted(found.relative_to(table).as_posix() for found in table.glob("event_date=*/*")) == [
+        "event_date=2026-02-28/event_hour=23",
+        "event_date=2026-03-01/event_hour=12",
+    ]
+    rows = spark.read.parquet(str(table))
+    assert rows.where("event_date = DATE'2026-03-01' AND event_hour = 12").count() == 20
+    first = rows.where("id = '00000003'").collect()[0]
+    assert (first.event, first.user.id, first.attributes, first._key) == ("page.view", "3", '{"page":"/3"}', b"3")
+    assert (first._partition, first._offset, first.event_hour) == (1, 1, 12)
+    assert query(tree(table), "SELECT count(*), count(DISTINCT id), max(event_time) FROM t") == [
+        (30, 30, datetime(2026, 3, 1, 12, 0, 0, 19_000, tzinfo=UTC))
+    ]
+    assert ds.dataset(table, partitioning="hive").count_rows() == 30
+    (group,) = ConsumerGroups(bootstrap).describe_groups([f"{topic}-group"])
+    assert [part.lag for part in group.partitions] == [0, 0]
+
+
+def test_records_that_do_not_parse_are_kept_in_the_side_table(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bad = [None, b"\xff{}", b"[1]", b"{", b'{"timestamp": "never"}', b'{"id": 1} and more']
+    with Producer(skylog_broker.bootstrap) as producer, producer.batch():
+        for number, value in enumerate(bad):
+            producer.send(topic, value, key="k", partition=0, timestamp_ms=NOON_MS + number)
+    land(spark, skylog_broker.bootstrap, [topic], LandSettings(tmp_path))  # nothing else: the table has no file yet
+    assert snapshot(tmp_path / topic) == []
+    send(skylog_broker.bootstrap, topic, range(5))
+    land(spark, skylog_broker.bootstrap, [topic], LandSettings(tmp_path))
+    assert query(tree(tmp_path / topic), "SELECT count(*) FROM t") == [(5,)]
+    found = query(tree(tmp_path / f"{topic}__unparsed"), "SELECT value, text, reason, _offset FROM t ORDER BY _offset")
+    assert [row[0] for row in found] == bad
+    assert [row[2] for row in found] == [
+        "no value",
+        "not UTF-8",
+        "not a JSON object",
+        "not a JSON object",
+        "not JSON of the schema",
+        "not a JSON object",
+    ]
+    assert found[1][1] == "\ufffd{}"
+    assert spark.read.parquet(str(tmp_path / f"{topic}__unparsed")).count() == len(bad)
+
+
+def test_the_time_of_an_event_can_be_a_field(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    send(skylog_broker.bootstrap, topic, range(4), at_ms=NOON_MS + HOUR_MS)
+    send(skylog_broker.bootstrap, topic, range(4, 6), timestamp=None)
+    land(spark, skylog_broker.bootstrap, [topic], LandSettings(tmp_path, event_time="timestamp"))
+    assert query(tree(tmp_path / topic), "SELECT event_hour, count(*) FROM t GROUP BY ALL") == [(12, 4)]
+    reasons = query(tree(tmp_path / f"{topic}__unparsed"), "SELECT DISTINCT reason FROM t")
+    assert reasons == [("no time in timestamp",)]
+    with pytest.raises(TableError, match="the schema has no such field"):
+        land(spark, skylog_broker.bootstrap, [topic], LandSettings(tmp_path, event_time="user.when"))
+
+
+def test_a_schema_may_grow_but_a_column_keeps_its_type(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, table = skylog_broker.bootstrap, tmp_path / topic
+    send(bootstrap, topic, range(4))
+    land(spark, bootstrap, [topic], LandSettings(tmp_path, "id STRING"))
+    send(bootstrap, topic, range(4, 10), visits=3)
+    land(spark, bootstrap, [topic], LandSettings(tmp_path, "id STRING, visits INT"))
+    grown = [(10, 18)]
+    assert query(tree(table), "SELECT count(*), sum(visits) FROM t") == grown
+    rows = spark.read.option("mergeSchema", True).parquet(str(table))
+    assert [tuple(row) for row in rows.selectExpr("count(*)", "sum(visits)").collect()] == grown
+    send(bootstrap, topic, range(10, 12))
+    with pytest.raises(TableError, match="column 'visits' is int and cannot become string"):
+        land(spark, bootstrap, [topic], LandSettings(tmp_path, "id STRING, visits STRING"))
+    merged = LandSettings(tmp_path, "id STRING", merge=MergeSettings(after_ms=0))
+    land(spark, bootstrap, [topic], merged)
+    assert len(snapshot(table)) == 1
+    assert query(snapshot(table), "SELECT count(*), sum(visits) FROM t") == [(12, 18)]
+    with pytest.raises(TableError, match=r"--schema id STRIN: .*UNSUPPORTED_DATATYPE"):
+        land(spark, bootstrap, [topic], LandSettings(tmp_path, "id STRIN"))
+    with pytest.raises(TableError, match="'_offset' of its own"):
+        land(spark, bootstrap, [topic], LandSettings(tmp_path, "_offset BIGINT"))
+
+
+def test_several_topics_land_in_tables_of_their_own_and_one_may_come_later(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, other = skylog_broker.bootstrap, f"other-{topic}"
+    Admin(bootstrap).create_topic(other, partitions=2)
+    send(bootstrap, topic, range(6))
+    land(spark, bootstrap, [topic], LandSettings(tmp_path))
+    send(bootstrap, topic, range(6, 8))
+    send(bootstrap, other, range(5))
+    Admin(bootstrap).delete_records(other, {0: 2})
+    land(spark, bootstrap, [topic, other], LandSettings(tmp_path), max_offsets=3)
+    assert query(tree(tmp_path / topic), "SELECT count(*), count(DISTINCT id) FROM t") == [(8, 8)]
+    assert query(tree(tmp_path / other), "SELECT count(*), count(DISTINCT id) FROM t") == [(3, 3)]
+
+
+def test_a_topic_lands_once_more_in_another_warehouse(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    send(skylog_broker.bootstrap, topic, range(12))
+    for warehouse, schema in (("one", "id STRING"), ("two", "id STRING, server STRING")):
+        land(spark, skylog_broker.bootstrap, [topic], LandSettings(tmp_path / warehouse, schema), max_offsets=5)
+        assert query(tree(tmp_path / warehouse / topic), "SELECT count(*), count(DISTINCT id) FROM t") == [(12, 12)]
+    sources = {report.source for report in landed_reports(skylog_broker.bootstrap, topic)}
+    assert sources == {f"one/{topic}", f"two/{topic}"}
+
+
+def landed_reports(bootstrap: str, topic: str) -> list[Report]:
+    reports = [Report.decode(message.value or b"") for message in consume(bootstrap, AUDIT_TOPIC)]
+    return [report for report in reports if report.tier is Tier.LANDED and report.topic == topic]
+
+
+def test_what_has_landed_balances_with_what_was_produced_and_stored(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    bootstrap = skylog_broker.bootstrap
+    send(bootstrap, topic, range(50), audit=ProducerAudit("test"))
+    with Producer(bootstrap, audit=ProducerAudit("test")) as producer:
+        producer.send(topic, b"not an event", timestamp_ms=NOON_MS + 10 * 60_000)
+    for _ in range(2):  # the second publishes again what the first cannot know to be safe
+        land(spark, bootstrap, [topic], LandSettings(tmp_path / "w"), max_offsets=20)
+    reports = landed_reports(bootstrap, topic)
+    assert len(reports) > len({report.id for report in reports})
+    command = ["audit", "verify", "--topic", topic, "--tiers", "produced,stored,landed", "--bootstrap", bootstrap]
+    result = CliRunner().invoke(app, [*command, "--wait", "20"])
+    assert (result.exit_code, result.output) == (0, "balanced: 2 windows, 2 complete\n"), result.output
+
+
+def test_files_are_cut_at_their_size(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    settings = LandSettings(tmp_path, file_size_bytes=20_000, merge=None)
+    send(skylog_broker.bootstrap, topic, range(1000))
+    land(spark, skylog_broker.bootstrap, [topic], settings)
+    send(skylog_broker.bootstrap, topic, range(1000, 4000))
+    land(spark, skylog_broker.bootstrap, [topic], settings)
+    sizes = sorted(Path(file).stat().st_size for file in snapshot(tmp_path / topic))
+    assert len(sizes) > 3
+    assert sizes[-1] < 30_000
+
+
+@contextmanager
+def landing(spark: SparkSession, bootstrap: str, topic: str, settings: LandSettings) -> Iterator[None]:
+    """The job beside what happens in the block."""
+    stop, failed = Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            land(spark, bootstrap, [topic], settings, schedule=CONTINUOUS, stop=stop, max_offsets=700)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert failed == []
+
+
+def test_readers_never_see_a_wrong_number_while_increments_and_merges_run(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """A snapshot has whole commits. A plain reader may miss a file that was just replaced, and is told so."""
+    table, total = tmp_path / topic, 6000
+    settings = LandSettings(tmp_path, "id STRING", merge=MergeSettings(after_ms=0, every_s=0.05))
+    send(skylog_broker.bootstrap, topic, range(total))
+    sql = "SELECT count(*), count(DISTINCT id), count(DISTINCT (_partition, _offset)) FROM t"
+    counts: list[int] = []
+    retries = 0
+    with landing(spark, skylog_broker.bootstrap, topic, settings):
+        wait_until(lambda: list(table.glob("event_date=*/event_hour=*/*.parquet")), "a first file", 60)
+        while not counts or counts[-1] < total:
+            for files in (snapshot(table), tree(table)):
+                try:
+                    [(rows, ids, places)] = query(files, sql)
+                except duckdb.IOException:
+                    assert files == tree(table)  # never in a snapshot
+                    retries += 1
+                    continue
+                assert rows == ids == places
+                counts.append(rows)
+            assert len(counts) < 5000
+        wait_until(lambda: len(snapshot(table)) == 1, "one file for the hour", 30)
+        assert spark.read.parquet(str(table)).count() == ds.dataset(table, partitioning="hive").count_rows() == total
+    assert counts == sorted(counts)
+    log = [json.loads(path.read_bytes()) for path in sorted((home_of(table) / "log").glob("*.json"))]
+    assert any(commit["removed"] for commit in log)
+
+
+def test_the_command_lands_what_is_there_and_ends(
+    skylog_broker: BrokerProcess, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(
+        app, ["pipeline", "run", "land", topic, "--warehouse", str(tmp_path), "--file-size", "many", "--once"]
+    )
+    assert result.exit_code == 2
+    assert "is no size" in result.output
