@@ -45,7 +45,7 @@ def demo(
     """Show everything at once: a broker, a website's events, and the data pipeline on Spark.
 
     At the end every tier's counts are compared. Exits with 0 if what was produced was stored, consumed and landed, and
-    with 1 if not. Wants Java and [bold]pip install 'skylog[spark]'[/].
+    with 1 if not. Wants Java and [bold]pip install 'skylog\\[spark]'[/].
 
     [bold]skylog demo[/]
 

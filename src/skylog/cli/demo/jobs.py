@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("skylog.demo")
 
-_PAUSE_S: Final = 2.0
+_EVERY_S: Final = 2.0
+"""Time is left to the website between two batches."""
 _PERIOD_MS: Final = (3_600_000, 20_000, 5_000)  # of `rising`: a day would not see anything rise in a minute
 _TOP: Final = 20
 
@@ -33,9 +34,7 @@ class Surroundings(NamedTuple):
     stop: Event
 
     def report(self, progress: Progress) -> None:
-        """Between two batches: says how it goes, and leaves the machine to the website for a moment."""
         logger.info("%s: batch %d: %d records", progress.job, progress.batch, progress.records)
-        self.stop.wait(_PAUSE_S)
 
 
 Job = Callable[[Surroundings], None]
@@ -43,14 +42,14 @@ Job = Callable[[Surroundings], None]
 
 def _land(given: Surroundings) -> None:
     from skylog.spark.jobs.land import LandSettings, land
-    from skylog.spark.jobs.schedule import CONTINUOUS
+    from skylog.spark.jobs.schedule import Schedule
 
     land(
         given.spark,
         given.bootstrap,
         [EVENTS],
         LandSettings(given.places.warehouse),
-        schedule=CONTINUOUS,
+        schedule=Schedule(_EVERY_S),
         stop=given.stop,
         report=given.report,
     )
@@ -75,10 +74,10 @@ def _rising(given: Surroundings) -> None:
 def _run(job: IncrementalJob, given: Surroundings) -> None:
     from skylog.spark.jobs.increments import Increments
     from skylog.spark.jobs.runner import run_increments
-    from skylog.spark.jobs.schedule import CONTINUOUS
+    from skylog.spark.jobs.schedule import Schedule
 
     increments = Increments(given.bootstrap, [EVENTS], group=job.name)
-    run_increments(job, increments, given.spark, CONTINUOUS, given.stop, given.report)
+    run_increments(job, increments, given.spark, Schedule(_EVERY_S), given.stop, given.report)
 
 
 JOBS: Final[Mapping[str, Job]] = {"land": _land, "visits": _visits, "rising": _rising}

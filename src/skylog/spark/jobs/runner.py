@@ -71,10 +71,8 @@ def run_increments(
     batch = 0
 
     def step() -> bool:
-        nonlocal done, is_known, batch
+        nonlocal done, batch
         began = time.monotonic()
-        if not is_known:
-            done, is_known = job.done(), True
         increment = increments.next(done)
         if increment is None:
             return False
@@ -87,6 +85,8 @@ def run_increments(
     with plain_errors(job.name):
         for _ in schedule.rounds(stop):
             try:
+                if not is_known:
+                    done, is_known = job.done(), True
                 if schedule.has_rounds:
                     increments.until_now()
                 while step() and not stop.is_set():
