@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test check bench format clean
+.PHONY: run test check proof bench format clean
 
 run: $(STAMP) ## the whole story: a website's events, from the broker to the warehouse; ARGS="--seconds 30"
 	$(BIN)/skylog demo $(ARGS)
@@ -21,6 +21,9 @@ check: $(STAMP) ## ruff and mypy --strict
 format: $(STAMP) ## rewrite the sources the way `make check` wants them
 	$(BIN)/ruff check --fix src tests benchmarks examples
 	$(BIN)/ruff format src tests benchmarks examples
+
+proof: $(STAMP) ## the tests that kill everything, with a million events each
+	SKYLOG_PROOF=full $(BIN)/python -m pytest -v tests/spark/jobs/land/test_kills.py tests/spark/jobs/visits/test_killed.py tests/spark/writing/kills
 
 bench: $(STAMP) ## measure; results go to benchmarks/results
 	$(BIN)/pip install --quiet -e '.[bench]'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from xdist.scheduler import LoadScopeScheduling
 # A busy machine is no reason to fail: hypothesis looks for wrong results here, not for slow ones.
 settings.register_profile("skylog", deadline=None)
 settings.load_profile("skylog")
+
+# Every JVM of a test lives for a minute: what its second compiler would win it never gets back.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 HAS_SPARK = importlib.util.find_spec("pyspark") is not None
 collect_ignore = [] if HAS_SPARK else ["spark"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from skylog.spark.jobs.versioned_table import VersionedTable
-from tests.spark.jobs.materialize.test_table import write_version
+from tests.spark.jobs.test_versioned_table import write_version
 
 
 def main(path: str, renames: int) -> None:

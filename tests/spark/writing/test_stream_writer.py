@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import subprocess
-import sys
 import uuid
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +10,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from skylog.client import Admin
-from skylog.model import TopicPartition
-from skylog.testing import BrokerProcess, consume, produce, wait_until
+from skylog.testing import consume, produce
 from tests.spark.conftest import Topics
-
-KILLS = 1  # each costs the start of another driver
 
 
 @pytest.fixture
@@ -94,33 +84,3 @@ def test_a_query_without_a_topic_is_refused(topics: Topics, source: str, tmp_pat
     writer = rows.writeStream.format("skylog").option("kafka.bootstrap.servers", topics.bootstrap)
     with pytest.raises(StreamingQueryException, match="no topic is named"):
         writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
-
-
-def test_a_driver_that_is_killed_writes_every_record_once(
-    skylog_broker: BrokerProcess, skylog_admin: Admin, source: str, target: str, tmp_path: Path
-) -> None:
-    ids = [b"%06d" % number for number in range(60_000)]
-    produce(skylog_broker.bootstrap, source, ids)
-    arguments = ["copy", skylog_broker.bootstrap, source, target, str(tmp_path)]
-    command = [sys.executable, "-m", "tests.spark.writing.sink_job", *arguments]
-    partitions = [TopicPartition(target, number) for number in range(2)]
-
-    def written() -> int:
-        return sum(found.end_offset for found in skylog_admin.offset_ranges(partitions).values())
-
-    def has(count: int) -> Callable[[], bool]:
-        return lambda: written() >= count
-
-    for _ in range(KILLS):
-        enough = written() + random.randrange(1, 15_000)
-        driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        try:
-            wait_until(has(enough), f"{enough} records in {target}", 90)
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)  # Spark's Python workers are in a group of their own and outlive it
-            driver.wait()
-        assert written() < len(ids)
-    subprocess.run(command, check=True, capture_output=True, timeout=100)
-    counts = Counter(message.value for message in consume(skylog_broker.bootstrap, target))
-    assert len(counts) == len(ids)
-    assert set(counts.values()) == {1}
