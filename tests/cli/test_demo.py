@@ -22,11 +22,11 @@ from skylog.audit import AUDIT_TOPIC, ConsumerAudit, Count, ProducerAudit, Repor
 from skylog.cli.demo.ending import Ending
 from skylog.cli.demo.figures import Figures, Reader
 from skylog.cli.demo.places import EVENTS, GROUPS, NEWSFEED, Places
-from skylog.cli.demo.requirements import RequirementError, check_requirements
 from skylog.cli.demo.rising_pages import RisingPage
 from skylog.cli.demo.settlement import is_balanced, print_settlement, settle
 from skylog.cli.demo.summary import line, picture
 from skylog.cli.demo.website import ORGANISATIONS, RISING_PAGE, Website
+from skylog.cli.requirements import RequirementError, check_requirements
 from skylog.client import Admin, Consumer, Producer
 from skylog.testing import BrokerProcess, produce, wait_until
 

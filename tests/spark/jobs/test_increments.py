@@ -61,6 +61,40 @@ def test_partitions_that_come_later_are_read_from_their_beginning(
     assert values(spark, increments, second) == ["late"]
 
 
+def test_a_topic_that_is_added_is_read_from_where_its_log_begins(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str
+) -> None:
+    added = f"{topic}-added"
+    admin = Admin(skylog_broker.bootstrap)
+    admin.create_topic(added, partitions=1)
+    produce(skylog_broker.bootstrap, topic, ["a"], partition=0)
+    produce(skylog_broker.bootstrap, added, ["gone", "b"])
+    admin.delete_records(added, {0: 1})
+    first = Increments(skylog_broker.bootstrap, [topic]).next(None)
+    assert first is not None
+    both = Increments(skylog_broker.bootstrap, [topic, added])
+    second = both.next(first.end)
+    assert second is not None
+    assert second.start == {TopicPartition(added, 0): 1}
+    assert values(spark, both, second) == ["b"]
+
+
+def test_where_to_start_is_said_once(spark: SparkSession, skylog_broker: BrokerProcess, topic: str) -> None:
+    produce(skylog_broker.bootstrap, topic, ["old"], partition=0)
+    increments = Increments(skylog_broker.bootstrap, [topic], options={"startingOffsets": "latest"})
+    increments.until_now(None)
+    produce(skylog_broker.bootstrap, topic, ["a"], partition=0)
+    assert increments.next(None) is None
+    increments.until_now(None)
+    first = increments.next(None)
+    assert first is not None
+    assert values(spark, increments, first) == ["a"]
+    timed = Increments(skylog_broker.bootstrap, [topic], options={"startingTimestamp": "0"})
+    second = timed.next(first.start | {TopicPartition(topic, 1): 0})
+    assert second is not None
+    assert values(spark, timed, second) == ["a"]
+
+
 class Collect:
     """A job whose results are a list; it fails while `broken` is set."""
 

@@ -132,3 +132,18 @@ def test_readers_see_whole_versions_while_they_are_replaced(tmp_path: Path) -> N
         finally:
             stop.set()
             done.join()
+
+
+def test_a_directory_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    logs = tmp_path / "logs" / "2024"
+    logs.mkdir(parents=True)
+    with pytest.raises(TableError, match="holds something else"), VersionedTable(tmp_path):
+        pass
+    assert logs.is_dir()
+
+
+def test_a_path_that_cannot_be_a_table_is_an_error_that_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(TableError, match=f"{file} cannot be a table"), VersionedTable(file):
+        pass

@@ -52,8 +52,8 @@ def demo(
     [bold]skylog demo --seconds 30 --rate 2000 --port 0[/]
     """
     from skylog.cli.demo.ending import Ending
-    from skylog.cli.demo.requirements import check_requirements
     from skylog.cli.demo.story import Story
+    from skylog.cli.requirements import check_requirements
 
     if seconds is None and not stdout.is_terminal:
         seconds = SECONDS_WITHOUT_TERMINAL

@@ -34,6 +34,7 @@ from skylog.cli.printable import iso_time
 if TYPE_CHECKING:
     from skylog.spark.jobs.audit.books import Answer
 
+_PAUSE_S: Final = 60.0  # between two looks, if nothing is said; windows are as long
 _CONCLUSIONS: Final = {0: "balanced", NOT_BALANCED: "not balanced", NOTHING_TO_JUDGE: "nothing to judge"}
 
 From = Annotated[
@@ -94,6 +95,7 @@ def audit(
         from skylog.spark.jobs.audit.balance import Period
         from skylog.spark.jobs.audit.books import Question, answered, check_table
         from skylog.spark.jobs.runner import plain_errors
+        from skylog.spark.jobs.schedule import Schedule
 
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # it is not used
         if into is not None:
@@ -117,7 +119,7 @@ def audit(
             note(f"audit: {messages:,} messages of the audit topic in {time.monotonic() - began:.1f} s")
 
         with plain_errors("audit"):
-            for _ in run.schedule.rounds(run.stop):
+            for _ in (run.schedule if run.schedule.has_rounds else Schedule(_PAUSE_S)).rounds(run.stop):
                 look()
     raise typer.Exit(code)
 

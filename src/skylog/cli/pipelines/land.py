@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_pairs
-from skylog.cli.pipelines.running import Every, Master, Once, SparkConf, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, running
 
 _SIZE: Final = re.compile(r"(\d+)\s*(KiB|MiB|GiB|kB|MB|GB|B)?")
 _UNITS_BYTES: Final = {
@@ -57,10 +57,7 @@ def land(
     ] = True,
     group: Annotated[str, typer.Option("--group", help="The consumer group that shows the progress.")] = "land",
     max_offsets: Annotated[int, typer.Option("--max-offsets", min=1, help="In one batch, at most.")] = 2_000_000,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="An option of the data source, such as failOnDataLoss."),
-    ] = None,
+    option: SourceOptions = None,
     once: Once = False,
     every: Every = None,
     master: Master = "local[*]",

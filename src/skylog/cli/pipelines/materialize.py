@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_when
-from skylog.cli.output import note
-from skylog.cli.pipelines.running import Every, Master, Once, SparkConf, running
+from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs, parse_when
+from skylog.cli.output import fail, note
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +41,7 @@ def materialize(
     max_offsets: Annotated[
         int | None, typer.Option("--max-offsets", min=1, help="In one batch, at most.", show_default="all there are")
     ] = None,
+    option: SourceOptions = None,
     once: Once = False,
     every: Every = None,
     master: Master = "local[*]",
@@ -55,6 +56,7 @@ def materialize(
     if (as_of is None) != (into is None):
         raise typer.BadParameter("--as-of and --into go together", param_hint="--as-of")
     once = once or as_of is not None
+    options = dict(parse_pairs(option, "--option"))
     with running("materialize", once=once, every=every, master=master, conf=conf, as_json=json) as run:
         from skylog.client import Admin
         from skylog.spark.jobs.increments import Increments
@@ -65,9 +67,11 @@ def materialize(
         admin.describe_topic(topic)
         with Materialize.open_table(table, history=history) as versions:
             job = Materialize(versions, topic, schema, admin)
-            increments = Increments(bootstrap, [topic], max_offsets=max_offsets, group=group)
+            increments = Increments(bootstrap, [topic], max_offsets=max_offsets, group=group, options=options)
             run_increments(job, increments, run.spark, run.schedule, run.stop, run.report)
         if as_of is not None and into is not None:
+            if run.stop.is_set():
+                fail(f"stopped before the table was up to date: {into} was not written")
             _write_past(run.spark, table, as_of, into)
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
 from skylog.cli.output import note
-from skylog.cli.pipelines.running import Every, Master, Once, SparkConf, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, running
 
 
 def rekey(
@@ -43,6 +43,7 @@ def rekey(
     max_offsets: Annotated[
         int | None, typer.Option("--max-offsets", min=1, help="In one batch, at most.", show_default="all there are")
     ] = None,
+    option: SourceOptions = None,
     once: Once = False,
     every: Every = None,
     master: Master = "local[*]",
@@ -54,16 +55,22 @@ def rekey(
 
     [bold]skylog pipeline run rekey page_views --key attributes.page --into views_by_page --partitions 4[/]
     """
+    if into in sources:
+        raise typer.BadParameter("a topic cannot be rekeyed into itself", param_hint="--into")
     state = state or Path("skylog-state", f"rekey-{'-'.join(sources)}-to-{into}")
+    options = dict(parse_pairs(option, "--option"))
     with running("rekey", once=once, every=every, master=master, conf=conf, as_json=json) as run:
         from skylog.spark.jobs.event_fields import EVENT_SCHEMA
         from skylog.spark.jobs.rekey import Rekey
         from skylog.spark.jobs.runner import plain_errors, run_queries
+        from skylog.spark.jobs.schedule import ONCE
         from skylog.spark.jobs.target_topic import ensure_topic
 
         if ensure_topic(bootstrap, into, partitions):
             note(f"created topic '{into}'")
-        job = Rekey(bootstrap, sources, into, key, state, schema or EVENT_SCHEMA, group, max_offsets)
-        with plain_errors("rekey"):
-            query = job.start(run.spark, run.schedule)
-        run_queries("rekey", [query], run.stop, run.report)
+        job = Rekey(bootstrap, sources, into, key, state, schema or EVENT_SCHEMA, group, max_offsets, options)
+        schedule = ONCE if run.schedule.has_rounds else run.schedule  # a round works through all that is there
+        for _ in run.schedule.rounds(run.stop):
+            with plain_errors("rekey"):
+                query = job.start(run.spark, schedule)
+            run_queries("rekey", [query], run.stop, run.report)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms
-from skylog.cli.pipelines.running import Every, Master, Once, SparkConf, running
+from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_pairs
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, running
 
 
 def rising(
@@ -42,6 +42,7 @@ def rising(
     max_offsets: Annotated[
         int | None, typer.Option("--max-offsets", min=1, help="In one batch, at most.", show_default="all there are")
     ] = None,
+    option: SourceOptions = None,
     once: Once = False,
     every: Every = None,
     master: Master = "local[*]",
@@ -57,6 +58,7 @@ def rising(
         parse_duration_ms(text, option)
         for text, option in ((period, "--period"), (recent, "--recent"), (bucket, "--bucket"))
     ]
+    options = dict(parse_pairs(option, "--option"))
     with running("rising", once=once, every=every, master=master, conf=conf, as_json=json) as run:
         from skylog.spark.jobs.increments import Increments
         from skylog.spark.jobs.rising.job import RankingPublisher, Rising
@@ -75,5 +77,5 @@ def rising(
                 smoothing=smoothing,
                 publisher=publisher,
             )
-            increments = Increments(bootstrap, topics, max_offsets=max_offsets, group=group)
+            increments = Increments(bootstrap, topics, max_offsets=max_offsets, group=group, options=options)
             run_increments(job, increments, run.spark, run.schedule, run.stop, run.report)

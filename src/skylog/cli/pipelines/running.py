@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from skylog.cli.options import parse_duration_ms, parse_pairs
-from skylog.cli.output import fail, note, write
+from skylog.cli.output import note, write
+from skylog.cli.requirements import check_requirements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +34,16 @@ Master = Annotated[str, typer.Option("--master", metavar="URL", help="The Spark 
 SparkConf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given many times."),
+]
+
+
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="An option of the data source, such as failOnDataLoss=false; may be given many times.",
+    ),
 ]
 
 
@@ -53,11 +65,10 @@ def running(
         raise typer.BadParameter("--once and --every exclude each other", param_hint="--once")
     every_s = None if once else (parse_duration_ms(every, "--every") / 1000 if every else 0.0)
     settings = dict(parse_pairs(conf, "--conf"))
-    try:
-        from skylog.spark.jobs.schedule import Schedule
-        from skylog.spark.session import start_session
-    except ImportError as error:
-        fail(f"the pipeline wants Spark ({error}): pip install 'skylog[spark]'")
+    check_requirements(needs_java=not master.startswith("sc://"))
+    from skylog.spark.jobs.schedule import Schedule
+    from skylog.spark.session import start_session
+
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     spark = start_session(f"skylog-{name}", master, settings)
     stop = Event()
@@ -83,3 +94,4 @@ def _print(progress: Progress) -> None:
 
 def _print_json(progress: Progress) -> None:
     write(json.dumps(asdict(progress)) + "\n")
+    sys.stdout.flush()  # a reader of a pipe need not wait for more

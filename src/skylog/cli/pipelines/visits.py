@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
-from skylog.cli.pipelines.running import Every, Master, Once, SparkConf, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, running
 
 
 def visits(
@@ -41,10 +41,7 @@ def visits(
         int | None,
         typer.Option("--max-offsets", min=1, help="In one batch, at most.", show_default="all that is there"),
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="An option of the data source, such as failOnDataLoss."),
-    ] = None,
+    option: SourceOptions = None,
     once: Once = False,
     every: Every = None,
     master: Master = "local[*]",

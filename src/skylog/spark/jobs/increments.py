@@ -52,25 +52,43 @@ class Increments:
         group: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """`group` is told of the progress."""
-        self._options = {"kafka.bootstrap.servers": bootstrap, **(options or {})}
-        planning = {"startingOffsets": "earliest", **self._options, "subscribe": ",".join(topics)}
+        """`group` is told of the progress. Options may say where to start, if not at the beginning."""
+        given = {"kafka.bootstrap.servers": bootstrap, **(options or {})}
+        planning = {"startingOffsets": "earliest", **given, "subscribe": ",".join(topics)}
         if group is not None:
             planning["groupId"] = group
         settings = read_options(planning, is_stream=True)
+        self._topics = frozenset(topics)
+        self._reading = {key: value for key, value in given.items() if not key.lower().startswith("starting")}
         self._reader = SkylogStreamReader(settings, record_schema(with_headers=settings.include_headers))
         self._limit = ReadAllAvailable() if max_offsets is None else ReadMaxRows(max_offsets)
+        self._beginning: Offsets | None = None
 
-    def until_now(self) -> None:
+    def until_now(self, done: Offsets | None) -> None:
         """Leave what comes from now on for later, until this is called again."""
+        self._start(done)  # which may be the end of the logs, and must not lie behind the end that is fixed now
         self._reader.prepareForTriggerAvailableNow()
+
+    def tell(self, done: Offsets) -> None:
+        """Commit to the group, if there is one, what is safe with the results; `next` does so as well."""
+        self._reader.commit(offsets_json(done))
+
+    def _start(self, done: Offsets | None) -> Offsets:
+        """`done`, and the beginnings of topics that it knows nothing of. Those are looked up once."""
+        known = {key.topic for key in done or ()}
+        if self._topics <= known:
+            return done or {}
+        if self._beginning is None:
+            self._beginning = offsets_from_json(self._reader.initialOffset())
+        new = {key: offset for key, offset in self._beginning.items() if key.topic not in known}
+        return {**new, **(done or {})}
 
     def next(self, done: Offsets | None) -> Increment | None:
         """What follows `done`, which is the end of the last increment or None for the first; None if nothing does.
 
         What stands in `done` must be safe with the results: it is committed to the group.
         """
-        first = self._reader.initialOffset() if done is None else offsets_json(done)
+        first = offsets_json(self._start(done))
         last = self._reader.latestOffset(first, self._limit)
         starts: dict[TopicPartition, int] = {}
         for piece in self._reader.partitions(first, last):  # where something is lost, this says so
@@ -95,4 +113,4 @@ class Increments:
             "startingOffsets": json.dumps(offsets_json(increment.start)),
             "endingOffsets": json.dumps(offsets_json(end)),
         }
-        return spark.read.format(FORMAT).options(**{**self._options, **where}).load()
+        return spark.read.format(FORMAT).options(**{**self._reading, **where}).load()

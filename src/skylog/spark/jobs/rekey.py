@@ -6,8 +6,8 @@ of a key in one place. Value, headers and time of a record stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,8 @@ class Rekey:
     schema: str = EVENT_SCHEMA
     group: str | None = None
     max_offsets: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Of the source, such as failOnDataLoss."""
 
     def start(self, spark: SparkSession, schedule: Schedule) -> StreamingQuery:
         """Begin, or go on where the checkpoint ends."""
@@ -61,6 +63,7 @@ class Rekey:
             "subscribe": ",".join(self.sources),
             "startingOffsets": "earliest",
             "includeHeaders": "true",
+            **self.options,
         }
         if self.group is not None:
             options["groupId"] = self.group

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.errors.exceptions.base import StreamingQueryException
 
-from skylog.client import BrokerUnreachableError
+from skylog.client import BrokerUnreachableError, DeliveryError
 from skylog.errors import SkylogError
 from skylog.spark.jobs.increments import Increment, Increments, Offsets
 from skylog.spark.jobs.schedule import Schedule
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.2
-_RAISED: Final = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_FINISH_S: Final = 60.0
+_RAISED: Final = re.compile(r"^(?:Caused by: |: )?(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
 class JobError(SkylogError):
@@ -88,10 +89,12 @@ def run_increments(
                 if not is_known:
                     done, is_known = job.done(), True
                 if schedule.has_rounds:
-                    increments.until_now()
+                    increments.until_now(done)
                 while step() and not stop.is_set():
                     pass
-            except BrokerUnreachableError as error:
+                if stop.is_set() and done is not None:
+                    increments.tell(done)
+            except (BrokerUnreachableError, DeliveryError) as error:
                 if schedule.every_s is None:
                     raise
                 logger.warning("%s: waiting for the cluster: %s", job.name, error)
@@ -106,11 +109,21 @@ def run_queries(name: str, queries: Sequence[StreamingQuery], stop: Event, repor
             while any(query.isActive for query in queries) and not stop.wait(_LOOK_S):
                 _tell(name, queries, told, report)
                 _raise_first(queries)
+            _let_finish(queries)
         finally:
             for query in queries:
                 query.stop()
         _tell(name, queries, told, report)
         _raise_first(queries)
+
+
+def _let_finish(queries: Sequence[StreamingQuery]) -> None:
+    """Wait for the micro-batches at hand; what takes too long is left for the next start."""
+    deadline = time.monotonic() + _FINISH_S
+    while any(query.isActive and query.status["isTriggerActive"] for query in queries):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_LOOK_S)
 
 
 def _tell(name: str, queries: Sequence[StreamingQuery], told: dict[str, int], report: Report) -> None:
@@ -147,7 +160,7 @@ def plain_errors(name: str) -> Iterator[None]:
     """Raise JobError for what Spark raises, with the message of the innermost error."""
     try:
         yield
-    except (PySparkException, StreamingQueryException) as error:
+    except (PySparkException, Py4JError) as error:
         raised = _RAISED.findall(str(error))
         kind, message = raised[-1] if raised else (type(error).__name__, str(error).partition("\n")[0])
         raise JobError(f"{name}: {message}" if kind != "KeyError" else f"{name}: {kind}: {message}") from error

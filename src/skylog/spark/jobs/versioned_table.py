@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -38,6 +39,7 @@ _VERSIONS: Final = "versions"
 _STAGING: Final = "_staging"
 _LOCK: Final = "_lock"
 _FACTS: Final = "_version.json"
+_NUMBER: Final = re.compile(r"[0-9]{20}")
 
 
 class TableError(SkylogError):
@@ -79,20 +81,36 @@ class VersionedTable:
         self.version: Version | None = None
 
     def __enter__(self) -> Self:
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        self._lock = self._take_lock()
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise TableError(f"{self.path}: another job writes this table; end it first, or name another") from None
-        self.version = newest_version(self.path)
-        self._remove_leftovers()
+            self.version = newest_version(self.path)
+            self._remove_leftovers()
+        except BaseException:
+            self._release()
+            raise
         return self
+
+    def _take_lock(self) -> int:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not (self.path / _LOCK).exists() and any(self.path.iterdir()):
+                raise TableError(f"{self.path} holds something else than a table: name a directory that is new")
+            lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise TableError(f"{self.path} cannot be a table: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise TableError(f"{self.path}: another job writes this table; end it first, or name another") from None
+        return lock
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._release()
+
+    def _release(self) -> None:
         if self._lock is not None:
             os.close(self._lock)  # and with it the lock
             self._lock = None
@@ -156,7 +174,7 @@ class VersionedTable:
         return [
             path
             for path in self.path.glob("*/*")
-            if path.name.isdigit() and path.parent.name not in (_CURRENT, _STAGING)
+            if _NUMBER.fullmatch(path.name) and path.parent.name not in (_CURRENT, _STAGING)
         ]
 
 

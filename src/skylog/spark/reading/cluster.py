@@ -55,18 +55,20 @@ class Cluster:
     def committed(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """What a group has committed, of those partitions where it has."""
         asked = [ConsumerGroupTopicPartitions(group, [LibraryPartition(*key) for key in partitions])]
-        rows = self._group_rows(self._client.list_consumer_group_offsets(asked), group, "read the offsets")
+        futures = self._client.list_consumer_group_offsets(asked, request_timeout=self._connection.timeout_s)
+        rows = self._group_rows(futures, group, "read the offsets")
         return {TopicPartition(row.topic, row.partition): row.offset for row in rows if row.offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit for a group that has no members. Raises KafkaError if it has."""
         asked = [ConsumerGroupTopicPartitions(group, [LibraryPartition(*key, at) for key, at in offsets.items()])]
-        self._group_rows(self._client.alter_consumer_group_offsets(asked), group, "commit")
+        futures = self._client.alter_consumer_group_offsets(asked, request_timeout=self._connection.timeout_s)
+        self._group_rows(futures, group, "commit")
 
     def _group_rows(self, futures: Mapping[str, Any], group: str, doing: str) -> list[LibraryPartition]:
         doing = f"cannot {doing} of group '{group}'; it must have no members of another kind"
         try:
-            rows: list[LibraryPartition] = futures[group].result(self._connection.timeout_s).topic_partitions
+            rows: list[LibraryPartition] = futures[group].result(self._connection.timeout_s + 1).topic_partitions
         except KafkaException as error:
             raise self._connection.error(error, doing) from error
         for row in rows:

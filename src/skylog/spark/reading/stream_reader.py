@@ -49,6 +49,7 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._committed: Offsets | None = None
         self._last_batch_s = time.monotonic()
+        self._is_away = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_schema": self._schema}
@@ -73,11 +74,19 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._latest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        from skylog.client import BrokerUnreachableError
         from skylog.spark.reading.positions import offsets_from_json, offsets_json
 
         starts = offsets_from_json(start)
         self._tell_group(starts)  # Spark does not call `commit` for the last micro-batch of a query
-        ends = self._ends(starts)
+        try:
+            ends = self._ends(starts)
+        except BrokerUnreachableError as error:
+            if not self._is_away:
+                logger.warning("there is nothing to read while the cluster cannot be reached: %s", error)
+            self._is_away = True
+            return start
+        self._is_away = False
         if isinstance(limit, ReadAllAvailable):
             return offsets_json(ends)
         starts |= self._cluster.earliest([key for key in ends if key not in starts])

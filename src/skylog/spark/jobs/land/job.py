@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -61,15 +61,12 @@ class Land:
         schema: StructType,
         tables: Mapping[str, Table],
         reports: LandedReports | None,
-        beginning: Callable[[Sequence[str]], Offsets],
     ) -> None:
-        """`beginning` tells where topics begin that have no table yet, while others have."""
         self._settings = settings
         self._schema = schema
         self._columns = {each.name: each.dataType.simpleString() for each in schema.fields}
         self._tables = tables
         self._reports = reports
-        self._beginning = beginning
         for table in tables.values():
             _check_columns(table, self._columns)
             self._report(table)  # what the last run may have had no time for
@@ -80,10 +77,7 @@ class Land:
             for topic, table in self._tables.items()
             for number, offset in table.state.end_offsets.items()
         }
-        if not found:
-            return None
-        new = [topic for topic, table in self._tables.items() if not table.state.end_offsets]
-        return {**self._beginning(new), **found} if new else found
+        return found or None
 
     def apply(self, records: DataFrame, increment: Increment) -> None:
         """One commit for each table. A crash between two of them leaves each with its own offsets: nothing is lost."""

@@ -7,8 +7,8 @@ from contextlib import ExitStack, closing
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-from skylog.model import TopicPartition, check_topic_name
-from skylog.spark.jobs.increments import Increments, Offsets
+from skylog.model import check_topic_name
+from skylog.spark.jobs.increments import Increments
 from skylog.spark.jobs.land.errors import TableError
 from skylog.spark.jobs.land.job import NAME, Land, LandSettings
 from skylog.spark.jobs.land.merge import Merger, merging
@@ -18,7 +18,6 @@ from skylog.spark.jobs.land.transform import event_schema, events_frame
 from skylog.spark.jobs.land.visible import UNPARSED_SUFFIX
 from skylog.spark.jobs.runner import Report, run_increments
 from skylog.spark.jobs.schedule import ONCE, Schedule
-from skylog.spark.reading.cluster import Cluster
 from skylog.spark.reading.options import BOOTSTRAP, KAFKA_PREFIX
 from skylog.spark.schema import record_schema
 
@@ -63,7 +62,7 @@ def land(
             for topic in dict.fromkeys(topics)
         }
         reports = stack.enter_context(closing(LandedReports(bootstrap, kafka))) if settings.is_audited else None
-        job = Land(settings, schema, tables, reports, lambda new: _beginnings(Cluster(kafka), new))
+        job = Land(settings, schema, tables, reports)
         increments = Increments(bootstrap, list(tables), max_offsets=max_offsets, group=group, options=options)
         if settings.merge is not None:
             merger = Merger(list(tables.values()), settings.file_size_bytes, settings.merge)
@@ -98,8 +97,3 @@ def _schema(session: SparkSession, settings: LandSettings) -> StructType:
 def _kafka(bootstrap: str, options: Mapping[str, str]) -> dict[str, str]:
     given = {**{key.lower(): value for key, value in options.items()}, BOOTSTRAP: bootstrap}
     return {key.removeprefix(KAFKA_PREFIX): value for key, value in given.items() if key.startswith(KAFKA_PREFIX)}
-
-
-def _beginnings(cluster: Cluster, topics: Sequence[str]) -> Offsets:
-    there = cluster.topics()
-    return cluster.earliest([TopicPartition(topic, number) for topic in topics for number in there.get(topic, ())])

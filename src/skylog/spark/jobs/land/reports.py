@@ -40,8 +40,8 @@ def landed_reports(table: Table) -> Iterator[Report]:
 
 
 def source_name(table: Table) -> str:
-    """The warehouse and the table: a topic that lands in two warehouses lands in two tables."""
-    return f"{table.path.parent.name}/{table.path.name}"
+    """Which table it is: a topic that lands once more, here or elsewhere, lands in another one."""
+    return f"{table.path.parent.name}/{table.path.name}#{table.table_id[:8]}"
 
 
 class LandedReports:

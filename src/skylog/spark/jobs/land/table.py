@@ -75,9 +75,12 @@ class Table:
         self._turn = Lock()
         self._writer = uuid.uuid4().hex[:8]  # in names of files: nobody writes over those of another
         self._is_sound = True
-        for directory in (self._log.path, self.files, self.staging):
-            directory.mkdir(parents=True, exist_ok=True)
-        self._lock = self._take_lock()
+        try:
+            for directory in (self._log.path, self.files, self.staging):
+                directory.mkdir(parents=True, exist_ok=True)
+            self._lock = self._take_lock()
+        except OSError as error:
+            raise TableError(f"{self.path} cannot be a table: {error.strerror}") from error
         try:
             self.state = self._log.read()
             if self.state.topic not in ("", topic):

@@ -46,8 +46,9 @@ class Materialize:
             raise TableError(
                 f"{self._table.path} is the table of topic '{others.pop()}', not of '{self._topic}': name another"
             )
-        if self._has_history and not version.facts["history"]:
-            raise TableError(f"{self._table.path} has been kept without its history, and has to go on so: --no-history")
+        if self._has_history != version.facts["history"]:
+            how = "--history" if version.facts["history"] else "--no-history"
+            raise TableError(f"{self._table.path} is kept with {how}, and has to go on so: or name another table")
         return version.offsets
 
     def apply(self, records: DataFrame, increment: Increment) -> None:

@@ -1,4 +1,4 @@
-"""What the demonstration needs of the machine, asked for before anything is started."""
+"""What the pipeline needs of the machine, asked for before anything is started."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ class RequirementError(SkylogError):
     """Something has to be installed first."""
 
 
-def check_requirements() -> None:
+def check_requirements(*, needs_java: bool = True) -> None:
     """Raises RequirementError, which says what to install."""
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
         raise RequirementError(f"the pipeline wants Spark, and {missing[0]} is missing: pip install 'skylog[spark]'")
+    if needs_java:
+        _check_java()
+
+
+def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")  # as Spark looks for it
     if java is None:
