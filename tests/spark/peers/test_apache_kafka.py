@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from skylog.client import Admin, Connection
 from skylog.model import TopicPartition
 from skylog.testing import consume, produce, wait_until
+from tests.proof import IS_FULL
 from tests.spark.peers.kafka import KafkaProcess
 from tests.spark.writing.sink_process import SinkJob
 
@@ -105,6 +106,7 @@ def test_a_stream_commits_to_its_group_and_goes_on_from_it(
     assert [bytes(row.value) for row in rest] == [b"c"]
 
 
+@pytest.mark.skipif(not IS_FULL, reason="with `make proof`")
 @pytest.mark.timeout(600)  # two drivers are started, on whatever else the machine does
 def test_a_driver_that_is_killed_copies_every_record_once(
     kafka: KafkaProcess, kafka_admin: Admin, topic: str, tmp_path: Path

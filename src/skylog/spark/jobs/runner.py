@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.2
-_FINISH_S: Final = 60.0
 _RAISED: Final = re.compile(r"^(?:Caused by: |: )?(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -109,21 +108,11 @@ def run_queries(name: str, queries: Sequence[StreamingQuery], stop: Event, repor
             while any(query.isActive for query in queries) and not stop.wait(_LOOK_S):
                 _tell(name, queries, told, report)
                 _raise_first(queries)
-            _let_finish(queries)
         finally:
             for query in queries:
                 query.stop()
         _tell(name, queries, told, report)
         _raise_first(queries)
-
-
-def _let_finish(queries: Sequence[StreamingQuery]) -> None:
-    """Wait for the micro-batches at hand; what takes too long is left for the next start."""
-    deadline = time.monotonic() + _FINISH_S
-    while any(query.isActive and query.status["isTriggerActive"] for query in queries):
-        if time.monotonic() > deadline:
-            return
-        time.sleep(_LOOK_S)
 
 
 def _tell(name: str, queries: Sequence[StreamingQuery], told: dict[str, int], report: Report) -> None:

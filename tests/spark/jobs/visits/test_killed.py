@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from skylog import Admin
 from skylog.testing import BrokerProcess
-from tests.proof import proof
+from tests.proof import IS_FULL, proof
 from tests.spark.jobs.visits.databases import Contents, contents, wait_for
 
 EVENTS = proof(1_000_000, 100_000)
@@ -91,6 +91,7 @@ def victim(driver: int, kind: str) -> int | None:
     return random.choice(found) if found else None
 
 
+@pytest.mark.skipif(not IS_FULL, reason="with `make proof`")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["postgres", "mongo"])
 def test_events_are_counted_once_whoever_is_killed(
