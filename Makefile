@@ -10,8 +10,9 @@ STAMP := $(VENV)/.installed
 run: $(STAMP) ## the whole story: a website's events, from the broker to the warehouse; ARGS="--seconds 30"
 	$(BIN)/skylog demo $(ARGS)
 
+# What fails is run once more: a worker has died in librdkafka, rarely and under load, and nobody knows why yet.
 test: check ## lint, types, then every test
-	$(BIN)/python -m pytest -n 2 --reruns 1 # the clients' C library aborts now and then
+	$(BIN)/python -m pytest -n 2 --reruns 1
 
 check: $(STAMP) ## ruff and mypy --strict
 	$(BIN)/ruff check src tests benchmarks examples
