@@ -19,7 +19,7 @@ LAYERS = (
     ("storage", "groups", "cluster", "net"),
     ("records", "protocol"),
     ("config",),
-    ("model",),
+    ("model", "metric", "job_status"),
     ("errors", "clock"),
 )
 HEIGHT = {name: -line for line, names in enumerate(LAYERS) for name in names}

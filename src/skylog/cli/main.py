@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from skylog import __version__
-from skylog.cli import audit, demo, groups, log, pipelines, produce, replay, serve, tail, topics
+from skylog.cli import audit, console, demo, groups, log, pipelines, produce, replay, serve, tail, topics
 from skylog.cli.output import fail
 from skylog.errors import SkylogError
 
@@ -37,6 +37,7 @@ def main(
 
 
 app.command("serve")(serve.serve)
+app.command("console")(console.console)
 app.add_typer(topics.app, name="topics")
 app.command("produce")(produce.produce)
 app.command("tail")(tail.tail)

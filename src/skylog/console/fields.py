@@ -1,0 +1,110 @@
+"""What a visitor has filled in, in a query, a form or a JSON document: asked for by name and kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import orjson
+from starlette.requests import Request
+
+from skylog.errors import SkylogError
+
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MAX_FIELDS: Final = 10_000
+
+
+class FieldError(SkylogError):
+    """A field that is missing or holds what it must not."""
+
+
+class Fields:
+    """Names and texts. An empty text is as good as none."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self._values: dict[str, list[str]] = {}
+        for name, value in pairs:
+            self._values.setdefault(name, []).append(value)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """As it was given, blanks and all. Raises FieldError if it is missing and there is no default."""
+        found = self._values.get(name, [""])[-1] or default
+        if found is None:
+            raise FieldError(f"'{name}' is missing")
+        return found
+
+    def all(self, name: str) -> Sequence[str]:
+        return [value for value in self._values.get(name, ()) if value]
+
+    def has(self, name: str) -> bool:
+        return bool(self.all(name))
+
+    def integer(self, name: str, default: int | None = None, *, low: int | None = None, high: int | None = None) -> int:
+        text = self.text(name, None if default is None else str(default)).strip()
+        try:
+            number = int(text)
+        except ValueError:
+            raise FieldError(f"'{name}' must be a whole number, not '{text}'") from None
+        if (low is not None and number < low) or (high is not None and number > high):
+            limits = f"at least {low}" if high is None else f"between {low} and {high}"
+            raise FieldError(f"'{name}' must be {limits}, not {number}")
+        return number
+
+    def optional_integer(self, name: str, *, low: int | None = None, high: int | None = None) -> int | None:
+        return self.integer(name, low=low, high=high) if self.has(name) else None
+
+    def choice(self, name: str, choices: Sequence[str], default: str | None = None) -> str:
+        text = self.text(name, default)
+        if text not in choices:
+            raise FieldError(f"'{name}' must be one of {', '.join(choices)}, not '{text}'")
+        return text
+
+    def time_ms(self, name: str) -> int:
+        """A moment as ISO 8601, in UTC unless it names a zone, or as milliseconds since 1970."""
+        text = self.text(name).strip()
+        if text.isdecimal():
+            return int(text)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise FieldError(f"'{name}' must be a time such as 2026-05-01T12:00, not '{text}'") from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return max(int(moment.timestamp() * 1000), 0)
+
+
+def query(request: Request) -> Fields:
+    return Fields(request.query_params.multi_items())
+
+
+async def body(request: Request) -> Fields:
+    """The fields of a form, or of a JSON object whose values are texts, numbers, truth values or lists of them."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MAX_BODY_BYTES:
+            raise FieldError(f"the request is larger than {MAX_BODY_BYTES} bytes")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if kind == "application/json":
+            return Fields(_pairs(orjson.loads(data)))
+        return Fields(
+            parse_qsl(data.decode(), keep_blank_values=True, strict_parsing=bool(data), max_num_fields=10_000)
+        )
+    except ValueError as error:
+        raise FieldError(f"the request cannot be read: {error}") from error
+
+
+def _pairs(document: Any) -> Iterable[tuple[str, str]]:
+    if not isinstance(document, Mapping):
+        raise FieldError("expected a JSON object")
+    for name, value in document.items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, bool):
+                yield name, "on" if each else ""
+            elif isinstance(each, str | int | float):
+                yield name, str(each)
+            elif each is not None:
+                raise FieldError(f"'{name}' must be a text, a number or a list of them")

@@ -1,0 +1,19 @@
+"""The pages: one module for each section of the console, which lists its own routes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from skylog.console.page import Route
+from skylog.console.pages import audit, groups, login, messages, metrics, overview, pipelines, topics
+
+ROUTES: Final[tuple[Route, ...]] = (
+    *overview.ROUTES,
+    *topics.ROUTES,
+    *messages.ROUTES,
+    *groups.ROUTES,
+    *audit.ROUTES,
+    *pipelines.ROUTES,
+    *metrics.ROUTES,
+    *login.ROUTES,
+)

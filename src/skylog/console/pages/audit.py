@@ -1,0 +1,7 @@
+"""`/audit`."""
+
+from __future__ import annotations
+
+from skylog.console.page import Route
+
+ROUTES: tuple[Route, ...] = ()

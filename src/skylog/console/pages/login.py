@@ -1,0 +1,54 @@
+"""`/login`: credentials for a cookie, and `/logout`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from skylog.console.credentials import COOKIE, SESSION_S
+from skylog.console.fields import body
+from skylog.console.page import Page, Route, console_of
+
+REFUSAL_S: Final = 0.5  # guessing takes long
+
+
+async def login(request: Request) -> Page | Response:
+    target = _own_path(request.query_params.get("next", "/"))
+    if request.method == "GET":
+        return _form(target)
+    fields = await body(request)
+    credentials = console_of(request).credentials
+    if fields.has("token"):
+        is_right = credentials.is_token(fields.text("token").strip())
+    else:
+        is_right = credentials.is_user(fields.text("user", ""), fields.text("password", ""))
+    if not is_right:
+        await asyncio.sleep(REFUSAL_S)
+        return _form(target, "That is not right. Try again.", 401)
+    response = RedirectResponse(target, 303)
+    is_secure = request.url.scheme == "https"
+    cookie = credentials.session()
+    response.set_cookie(COOKIE, cookie, SESSION_S, httponly=True, samesite="strict", secure=is_secure)
+    return response
+
+
+async def logout(_: Request) -> Response:
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+def _form(target: str, refusal: str = "", status: int = 200) -> Page:
+    return Page("login.html", "Log in", {"next": target, "error": refusal}, status)
+
+
+def _own_path(target: str) -> str:
+    """`target` if it leads to a page of ours; `//host` and `/\\host` are other sites to a browser."""
+    is_ours = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    return target if is_ours else "/"
+
+
+ROUTES: Final[tuple[Route, ...]] = (("/login", login, ["GET", "POST"]), ("/logout", logout, ["POST"]))

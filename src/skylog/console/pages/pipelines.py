@@ -1,0 +1,7 @@
+"""`/pipelines`."""
+
+from __future__ import annotations
+
+from skylog.console.page import Route
+
+ROUTES: tuple[Route, ...] = ()
