@@ -88,6 +88,14 @@ def test_any_batches_decode_as_the_plain_reader_reads_them(parts: list[Any], bas
     assert decode(fetched) == rows
 
 
+@pytest.fixture
+def lanes_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes are guessed for few records, too, though that would not pay."""
+    monkeypatch.setattr(record_starts, "FEWEST_RECORDS", 0)
+    monkeypatch.setattr(record_starts, "FEWEST_LANES", 4)
+
+
+@pytest.mark.usefixtures("lanes_for_all")
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize(("sizes", "headers"), [((0, 5), 0), ((90, 110), 0), ((0, 30_000), 1), ((20, 300), 3)])
 def test_long_batches_decode_as_the_plain_reader_reads_them(codec: Codec, sizes: tuple[int, int], headers: int) -> None:
@@ -106,6 +114,7 @@ def test_long_batches_decode_as_the_plain_reader_reads_them(codec: Codec, sizes:
     assert decode(batch) == expected(batch)
 
 
+@pytest.mark.usefixtures("lanes_for_all")
 def test_values_that_look_like_records_do_not_mislead_the_lanes() -> None:
     inner = bytes(build_batch([Record(value=b"v" * 20, offset=number) for number in range(1, 40)])[61:])
     chance = random.Random(3)

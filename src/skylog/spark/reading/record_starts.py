@@ -17,12 +17,19 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-LANE_RECORDS: Final = 96
-"""Records that one lane is meant to find."""
+MANY_LANES: Final = 480
+"""Lanes among which the records are shared out: with so many a step costs little for each of them,"""
 
-FEWEST_LANES: Final = 24
+LONGEST_LANE: Final = 96
+"""and in a lane longer than this the steps are more than guessing another lane would cost."""
+
+FEWEST_RECORDS: Final = 12_000
+"""Of fewer records no lanes are guessed: finding a guess costs more than going one by one."""
+
+FEWEST_LANES: Final = 80
 """With fewer lanes than this, a step costs more than going one by one."""
 
+ONE_BY_ONE: Final = 1 << 62
 _LARGEST_WINDOW_BYTES: Final = 2048
 _SMALLEST_RECORD_BYTES: Final = 6
 _SHORT_VARINT_BYTES: Final = 3
@@ -35,17 +42,15 @@ def record_starts(data: Bytes, raw: memoryview, starts: Integers, ends: Integers
     """
     lanes = _guess_lanes(data, starts, ends, counts)
     stops = np.minimum(np.append(lanes[1:], ends[-1]), ends[np.searchsorted(starts, lanes, "right") - 1])
-    found = _follow(data, raw, lanes, stops)
+    found = _follow(data, raw, lanes, stops, FEWEST_LANES)
     if found is None:
-        found = _follow(data, raw, starts, ends, FEWEST_LANES << 32)
+        found = _follow(data, raw, starts, ends, ONE_BY_ONE)
     if found is None or (np.diff(np.searchsorted(found, ends), prepend=0) != counts).any():
         raise IndexError("its records do not fill it")
     return found
 
 
-def _follow(
-    data: Bytes, raw: memoryview, at: Integers, stops: Integers, fewest_lanes: int = FEWEST_LANES
-) -> Integers | None:
+def _follow(data: Bytes, raw: memoryview, at: Integers, stops: Integers, fewest_lanes: int) -> Integers | None:
     """All records from each of `at` up to its stop; None if one goes past its stop."""
     found: list[Integers] = []
     while len(at) >= fewest_lanes:
@@ -89,8 +94,9 @@ def _follow_one(raw: memoryview, position: int, stop: int, found: list[int]) -> 
 
 def _guess_lanes(data: Bytes, starts: Integers, ends: Integers, counts: Integers) -> Integers:
     """The starts of the batches and, in long ones, of records further in: sorted, and not certain."""
-    shares = np.maximum(counts // LANE_RECORDS, 1)
-    if not (shares > 1).any():
+    total = int(counts.sum())
+    shares = np.maximum(counts // min(LONGEST_LANE, max(total // MANY_LANES, 1)), 1)
+    if total < FEWEST_RECORDS or not (shares > 1).any():
         return starts
     sizes = ends - starts
     first_lanes = np.cumsum(shares) - shares
