@@ -17,7 +17,7 @@ import pytest
 
 from .peers.confluent import ConfluentPeer
 from .peers.driven import DrivenPeer, Driver
-from .peers.installation import JAVA_VERSIONS, NotAvailable, java_classpath, kcat_program, node_modules
+from .peers.installation import JAVA_VERSIONS, NotAvailable, debian_program, java_classpath, node_modules
 from .peers.kcat import KcatPeer
 from .peers.peer import until
 
@@ -82,7 +82,7 @@ def make_topic(confluent: ConfluentPeer) -> Iterator[Callable[..., str]]:
 @pytest.fixture(scope="session")
 def kcat(bootstrap: str) -> KcatPeer:
     try:
-        return KcatPeer(bootstrap, kcat_program())
+        return KcatPeer(bootstrap, debian_program("kcat"))
     except NotAvailable as reason:
         pytest.skip(f"no kcat: {reason}")
 

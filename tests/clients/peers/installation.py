@@ -109,16 +109,16 @@ def java_classpath(project: Path, version: str) -> str:
     return f"{classes}:{libraries}/*"
 
 
-def kcat_program() -> str:
-    """kcat from the path, or from Debian's archive where this process may install packages."""
-    with _lock("kcat"):
-        if shutil.which("kcat") is None:
+def debian_program(name: str) -> str:
+    """A program from the path, or from Debian's package of its name where this process may install packages."""
+    with _lock("debian"):
+        if shutil.which(name) is None:
             if os.geteuid() != 0 or shutil.which("apt-get") is None:
-                raise NotAvailable("kcat is not installed and this user cannot install it with apt-get")
-            command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "kcat"]
+                raise NotAvailable(f"{name} is not installed and this user cannot install it with apt-get")
+            command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", name]
             try:
                 install(command, Path("/"))
             except NotAvailable:
                 install(["apt-get", "update", "-qq"], Path("/"))
                 install(command, Path("/"))
-    return "kcat"
+    return name

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from skylog import Admin
+from skylog.client import BrokerUnreachableError, ConsumerGroups
 from skylog.model import TopicPartition
 from skylog.spark.jobs.increments import Increment, Increments
 from skylog.spark.jobs.runner import JobError, Progress, run_increments
 from skylog.spark.jobs.schedule import CONTINUOUS, ONCE
-from skylog.testing import BrokerProcess, produce
+from skylog.testing import BrokerProcess, produce, wait_until
 
 
 @pytest.fixture
@@ -145,3 +147,47 @@ def test_a_job_that_runs_continuously_ends_when_it_is_told(
     increments = Increments(skylog_broker.bootstrap, [topic])
     run_increments(job, increments, spark, CONTINUOUS, stop, lambda _: stop.set())
     assert job.results == ["a"]
+
+
+def test_a_job_that_runs_continuously_waits_for_a_cluster_that_is_away(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop, job = Event(), Collect()
+    with BrokerProcess() as broker:
+        Admin(broker.bootstrap).create_topic("away", partitions=1)
+        produce(broker.bootstrap, "away", ["before"])
+        increments = Increments(broker.bootstrap, ["away"], group="away-group")
+        arguments = (job, increments, spark, CONTINUOUS, stop, lambda _: None)
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(run_increments, *arguments)
+            try:
+                wait_until(lambda: job.results == ["before"] or run.done(), 60)
+                broker.kill()
+                wait_until(lambda: "waiting for the cluster" in caplog.text or run.done(), 60)
+                broker.start()
+                produce(broker.bootstrap, "away", ["after"])
+                wait_until(lambda: len(job.results) == 2 or run.done(), 60)
+            finally:
+                stop.set()
+            run.result(60)
+    assert job.results == ["before", "after"]
+
+
+def test_a_job_that_runs_once_says_that_the_cluster_is_away(spark: SparkSession) -> None:
+    with BrokerProcess() as broker:
+        Admin(broker.bootstrap).create_topic("away", partitions=1)
+        increments = Increments(broker.bootstrap, ["away"])
+        broker.kill()
+        with pytest.raises(BrokerUnreachableError, match="no broker"):
+            run_increments(Collect(), increments, spark, ONCE, Event(), lambda _: None)
+
+
+def test_a_job_that_is_stopped_tells_its_group_how_far_it_has_come(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str
+) -> None:
+    produce(skylog_broker.bootstrap, topic, ["a", "b"], partition=0)
+    stop = Event()
+    increments = Increments(skylog_broker.bootstrap, [topic], group=f"{topic}-group")
+    run_increments(Collect(), increments, spark, CONTINUOUS, stop, lambda _: stop.set())
+    [group] = ConsumerGroups(skylog_broker.bootstrap).describe_groups([f"{topic}-group"])
+    assert (group.lag, sum(each.committed_offset or 0 for each in group.partitions)) == (0, 2)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from skylog.client import Admin, ConsumerGroups
-from skylog.testing import produce, wait_until
+from skylog.testing import BrokerProcess, produce, wait_until
 from tests.spark.conftest import Topics
 
 
@@ -270,3 +270,23 @@ def test_a_minimum_holds_micro_batches_back_until_there_is_enough(
 def test_ending_offsets_are_refused(topics: Topics, two: str, collected: Collected) -> None:
     with pytest.raises(Exception, match="'endingOffsets' is not for streaming queries"):
         collected.run(topics.stream(two, endingOffsets="latest"))
+
+
+def test_a_query_waits_for_a_broker_that_is_away(topics: Topics, collected: Collected) -> None:
+    with BrokerProcess() as broker:
+        Admin(broker.bootstrap).create_topic("away", partitions=1)
+        produce(broker.bootstrap, "away", ["before"])
+        frame = topics.stream("away", startingOffsets="earliest", **{"kafka.bootstrap.servers": broker.bootstrap})
+        query = collected.start(frame)
+        try:
+            wait_until(lambda: collected.all_of("away-0") == [0], 60)
+            broker.kill()
+            passed = len(query.recentProgress)
+            wait_until(lambda: len(query.recentProgress) > passed or not query.isActive, 60)
+            broker.start()
+            produce(broker.bootstrap, "away", ["after"])
+            wait_until(lambda: collected.all_of("away-0") == [0, 1] or not query.isActive, 60)
+            assert query.exception() is None
+        finally:
+            query.stop()
+    assert collected.all_of("away-0") == [0, 1]
