@@ -460,3 +460,31 @@ def test_without_a_broker_a_consumer_closes_soon_and_a_commit_says_what_is_wrong
             consumer.commit()
         consumer.close()
         assert time.monotonic() - began < patience(15)
+
+
+def test_a_consumer_that_loses_its_partitions_without_a_broker_does_not_abort(tmp_path: Path) -> None:
+    """With everything logged, librdkafka has a callback waiting whatever moment it is. In a process that may die."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        with Producer(broker.bootstrap) as producer:
+            producer.send("letters", "a")
+        program = f"""
+import sys
+from skylog import Consumer
+consumer = Consumer("letters", "group", {broker.bootstrap!r}, config={{"debug": "all"}})
+while not consumer.consume(timeout_s=1):
+    pass
+print("read", flush=True)
+sys.stdin.readline()
+while not consumer._connection.down_reason:
+    consumer.consume(timeout_s=0.1)
+consumer.close()
+print("closed")
+"""
+        command = [sys.executable, "-c", program]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.readline() == "read\n"
+            broker.kill()
+            said, _ = process.communicate("\n", timeout=patience(60))
+    assert (process.returncode, said) == (0, "closed\n")

@@ -266,8 +266,14 @@ class Consumer:
             self._progress.count_with(self._tier)
 
     def _before_revoke(self) -> None:
-        if self._commit_mode != "manual":
+        """Called by librdkafka, so nobody may be asked here whether a broker is there: `poll` and `list_topics` in a
+        callback take confluent-kafka's note of the outer call away, and its next callback aborts the process."""
+        if self._commit_mode == "manual":
+            return
+        if self._connection.down_reason is None:
             self._commit_quietly(wait=True)
+        elif not self._closed:  # `close` has tried already
+            logger.warning("group '%s' loses partitions without a broker: what was read last comes again", self.group)
 
     def _on_commit(self, error: Any, partitions: list[LibraryPartition]) -> None:
         self._progress.on_commit(error, partitions)

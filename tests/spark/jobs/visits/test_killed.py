@@ -24,7 +24,8 @@ from tests.spark.jobs.visits.databases import Contents, contents, wait_for
 
 EVENTS = proof(1_000_000, 100_000)
 KILLS = proof(5, 2)
-BATCH = EVENTS // 25
+BATCH = EVENTS // 60  # small, so that there is something left to do after every kill
+COUNTED = EVENTS * 99 // 100
 ORGANISATIONS, DAYS = 10, 3
 MAY_1_S = 1_714_521_600
 PATIENCE_S = 300
@@ -72,7 +73,8 @@ def job(bootstrap: str, topic: str, database: str, table: str, log: Path) -> Ite
 def processes_below(pid: int) -> dict[int, str]:
     """Its descendants, by what they are."""
     found = {}
-    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+    lists = [thread.read_text() for thread in Path(f"/proc/{pid}/task").glob("*/children")]  # each has its own
+    for child in (int(number) for numbers in lists for number in numbers.split()):
         found[child] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
         found.update(processes_below(child))
     return found
@@ -106,19 +108,19 @@ def test_events_are_counted_once_whoever_is_killed(
     kinds = ["driver", "jvm", "worker"]
     kinds = random.sample([*kinds, *random.choices(kinds, k=2)], KILLS)
     for number, target in enumerate(kinds):
-        enough = max(counted(), number * EVENTS // (KILLS + 1)) + random.randrange(1, 3 * BATCH)
+        enough = max(counted(), number * EVENTS // (KILLS + 2)) + random.randrange(1, 3 * BATCH)
         with job(skylog_broker.bootstrap, million, database, table, log) as driver:
             wait_for(lambda: counted() >= enough or driver.poll() is not None, f"{enough} in {table}", PATIENCE_S)  # noqa: B023
             assert driver.poll() is None, log.read_text()[-3000:]
             time.sleep(random.random())  # anywhere in a batch
             pid = wait_for(lambda: victim(driver.pid, target), f"a {target}", PATIENCE_S)  # noqa: B023
+            assert counted() < COUNTED, "it has come to its end too soon to be killed"
             os.kill(pid, signal.SIGKILL)
             if target == "jvm":
                 assert driver.wait(PATIENCE_S) != 0
             elif target == "worker":
                 after = counted()
                 wait_for(lambda: counted() > after or driver.poll() is not None, "what becomes of it", PATIENCE_S)  # noqa: B023
-        assert counted() < EVENTS * 99 // 100, "it has come to its end too soon to be killed"
     with job(skylog_broker.bootstrap, million, database, table, log) as driver:
         assert driver.wait(PATIENCE_S) == 0, log.read_text()[-3000:]
     assert contents(database, table) == expected()
