@@ -5,12 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test check proof bench format clean
+.PHONY: run test check proof screenshots bench format clean
 
 run: $(STAMP) ## the whole story: a website's events, from the broker to the warehouse; ARGS="--seconds 30"
 	$(BIN)/skylog demo $(ARGS)
 
-# What fails is run once more: a worker has died in librdkafka, rarely and under load, and nobody knows why yet.
+# What fails is run once more and reported as such: clients with limits of their own are tested on a busy machine.
 test: check ## lint, types, then every test
 	$(BIN)/python -m pytest -n 2 --reruns 1
 
@@ -25,6 +25,9 @@ format: $(STAMP) ## rewrite the sources the way `make check` wants them
 
 proof: $(STAMP) ## the tests that kill everything, with a million events each
 	SKYLOG_PROOF=full $(BIN)/python -m pytest -v tests/spark/jobs/land/test_kills.py tests/spark/jobs/visits/test_killed.py tests/spark/writing/kills tests/spark/peers/test_apache_kafka.py
+
+screenshots: $(STAMP) ## the pictures of the console in docs/images, taken anew
+	SKYLOG_SCREENSHOTS=1 $(BIN)/python -m pytest -q tests/console/browser
 
 bench: $(STAMP) ## measure; results go to benchmarks/results
 	$(BIN)/pip install --quiet -e '.[bench]'

@@ -24,6 +24,7 @@ NAMES = (
     "loops",
     "overhead",
     "events",
+    "console",
     "spark_read",
     "spark_write",
 )

@@ -1,0 +1,176 @@
+"""What the console costs a broker, and what it takes to look into a large topic.
+
+Produce throughput of a broker whose overview is open in a browser, over that of a broker without a console: fresh
+processes in turn, in one run. The browser is a process that asks for the page every three seconds, as the page's script
+does. Then pages of messages at random offsets of a large topic, over the same of a small one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks import frames, load
+from benchmarks.channel import create_topic
+from benchmarks.limit import IN_FLIGHT, measure, sizes
+from benchmarks.report import Check, Column, Options, Report, Table, median
+from benchmarks.servers import GENERATOR_CORE, Server, broker, pin
+
+COST_BAR = 0.97
+LOOK_BAR = 1.3
+REFRESH_S = 3.0
+PATIENCE_S = 30.0
+BIG, SMALL = "big", "small"
+
+VISITOR = f"""
+import httpx, sys, time
+while True:
+    httpx.get(sys.argv[1], headers={{"accept": "text/html"}}, timeout=30).raise_for_status()
+    time.sleep({REFRESH_S})
+"""
+
+
+def run(options: Options) -> Report:
+    pin(os.getpid(), GENERATOR_CORE)
+    work_dir = Path(tempfile.mkdtemp(prefix="skylog-console-", dir=options.work_dir))
+    report = Report("console", "what the console costs, and how it looks into large topics")
+    try:
+        _cost(report, work_dir, replace(options, seconds=4 if options.quick else 12))
+        _looks(report, work_dir, options)
+    finally:
+        shutil.rmtree(work_dir)
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    return report
+
+
+# -- what an open page costs
+
+
+def _cost(report: Report, work_dir: Path, options: Options) -> None:
+    rows = []
+    for size in sizes()[:3]:
+        taken: dict[bool, list[float]] = {False: [], True: []}
+        for number in range(options.rounds):
+            for is_open in (False, True) if number % 2 else (True, False):
+                taken[is_open].append(_produce(work_dir, size.batch, options, is_open=is_open))
+        ratio = median([with_page / without for with_page, without in zip(taken[True], taken[False], strict=True)])
+        rows.append({"size": size.label, "without": median(taken[False]), "with": median(taken[True]), "ratio": ratio})
+        report.checks.append(Check(f"{size.label}: produce with a page open over none", ratio, COST_BAR))
+    columns = (
+        Column("size", "batch"),
+        Column("without", "no console, requests/s", "{:,.0f}"),
+        Column("with", "page open, requests/s", "{:,.0f}"),
+        Column("ratio", "ratio", "{:.3f}"),
+    )
+    report.tables.append(Table("produce throughput; medians", columns, rows))
+
+
+def _produce(work_dir: Path, batch: bytes, options: Options, *, is_open: bool) -> float:
+    data_dir = work_dir / "data"
+    console = ["--console-port", "0"] if is_open else ["--no-console"]
+    frame = frames.produce_request("bench", batch)
+    try:
+        with broker(data_dir, *console, "--set", "log.retention.bytes=1000000000") as server:
+            create_topic(server.address, "bench")
+            with _visitor(server) if is_open else _nobody():
+                error_at = frames.produce_error_at("bench")
+                return measure(server, [[frame.data] * 64], error_at, options).requests_per_second
+    finally:
+        shutil.rmtree(data_dir)
+
+
+@contextmanager
+def _visitor(server: Server) -> Iterator[None]:
+    """Somebody who has the overview open."""
+    url = console_url(server)
+    httpx.get(url, timeout=PATIENCE_S).raise_for_status()
+    visitor = subprocess.Popen([sys.executable, "-c", VISITOR, url])
+    try:
+        yield
+        if visitor.poll() is not None:
+            raise RuntimeError("the visitor has left: a page could not be loaded")
+    finally:
+        visitor.kill()
+        visitor.wait()
+
+
+@contextmanager
+def _nobody() -> Iterator[None]:
+    yield
+
+
+def console_url(server: Server) -> str:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        server.log.seek(0)
+        if match := re.search(r"console at (http://\S+)", server.log.read()):
+            return match[1]
+        time.sleep(0.05)
+    raise RuntimeError("the broker named no console")
+
+
+# -- looking into a large topic
+
+
+def _looks(report: Report, work_dir: Path, options: Options) -> None:
+    big_bytes = 500_000_000 if options.quick else 10_000_000_000
+    count = 10 if options.quick else 40
+    batch, messages = frames.batch_of_size(1_000_000)
+    with broker(work_dir / "looks", "--console-port", "0") as server:
+        for topic, size_bytes in ((BIG, big_bytes), (SMALL, 3 * len(batch))):
+            create_topic(server.address, topic)
+            _fill(server, topic, batch, size_bytes // len(batch))
+        ends = {BIG: big_bytes // len(batch) * messages, SMALL: 3 * messages}
+        with httpx.Client(base_url=console_url(server), timeout=PATIENCE_S) as client:
+            taken = _look_around(client, ends, count)
+    rows: list[dict[str, Any]] = [
+        {"topic": topic, "bytes": len(batch) * ends[topic] / messages, "p50_ms": median(times) * 1000}
+        for topic, times in taken.items()
+    ]
+    columns = (Column("topic", "topic"), Column("bytes", "bytes", "{:,.0f}"), Column("p50_ms", "page, ms", "{:.1f}"))
+    report.tables.append(Table("a page of 50 messages at a random offset; medians", columns, rows))
+    ratio = median(taken[BIG]) / median(taken[SMALL])
+    report.checks.append(Check("a page of the large topic over one of the small", ratio, LOOK_BAR, at_most=True))
+
+
+def _fill(server: Server, topic: str, batch: bytes, requests: int) -> None:
+    frame = frames.produce_request(topic, batch)
+    load.run(
+        server.address,
+        [[frame.data] * 4],
+        in_flight=min(IN_FLIGHT, requests),
+        error_at=frames.produce_error_at(topic),
+        seconds=600,
+        warm_up_seconds=0,
+        max_requests=requests,
+    )
+
+
+def _look_around(client: httpx.Client, ends: dict[str, int], count: int) -> dict[str, list[float]]:
+    """Seconds of each page; the topics take turns."""
+    taken: dict[str, list[float]] = {topic: [] for topic in ends}
+    for number in range(count + 3):
+        for topic, end in ends.items():
+            offset = random.randrange(end - 50)
+            began = time.perf_counter()
+            answer = client.get(f"/topics/{topic}/messages?partition=0&offset={offset}&limit=50&format=json")
+            took = time.perf_counter() - began
+            found = [message["offset"] for message in answer.raise_for_status().json()["messages"]]
+            if sorted(found) != list(range(offset, offset + 50)):
+                raise RuntimeError(f"asked for {offset} of {topic}, got {found[:3]}")
+            if number >= 3:  # the first ones warm up
+                taken[topic].append(took)
+    return taken

@@ -1,0 +1,84 @@
+"""Debian's Chromium, driven by Playwright, and pages that fail a test when anything at all is wrong with them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+from tests.clients.peers.installation import NotAvailable, debian_program
+from tests.console.conftest import RunningConsole
+
+IMAGES: Final = Path(__file__).parents[3] / "docs" / "images"
+KEEPS_IMAGES: Final = bool(os.environ.get("SKYLOG_SCREENSHOTS"))
+_OPTIONS: Final = [
+    "--no-sandbox",  # root, as in a container, may not use it
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+NewPage = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Of one module: Playwright's event loop must not be there when other tests run theirs."""
+    try:
+        program = shutil.which(debian_program("chromium"))
+    except NotAvailable as reason:
+        pytest.skip(str(reason))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=_OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def new_page(chromium: Browser) -> Iterator[Callable[[RunningConsole], Page]]:
+    """Pages of a console. At the end nothing must have been wrong: no error, no dialog, nothing from elsewhere."""
+    wrong: list[str] = []
+    contexts = []
+
+    def open_page(console: RunningConsole, **settings: object) -> Page:
+        context = chromium.new_context(base_url=console.url, **{"viewport": {"width": 1280, "height": 860}, **settings})  # type: ignore[arg-type]
+        contexts.append(context)
+
+        def on_console(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning"):
+                wrong.append(f"{message.type}: {message.text}")
+
+        def on_request(request: Request) -> None:
+            if not request.url.startswith((console.url, "data:")):
+                wrong.append(f"asks elsewhere: {request.url}")
+
+        page = context.new_page()
+        page.on("console", on_console)
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("request", on_request)
+        page.set_default_timeout(20_000)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+@pytest.fixture
+def page(new_page: NewPage, console: RunningConsole) -> Page:
+    return new_page(console)
+
+
+def keep_image(page: Page, name: str) -> None:
+    """A picture for the docs, where `make screenshots` asks for it."""
+    if KEEPS_IMAGES:
+        IMAGES.mkdir(exist_ok=True)
+        page.screenshot(path=str(IMAGES / f"console-{name}.png"))
