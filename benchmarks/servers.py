@@ -77,6 +77,18 @@ def bare_server(path: Path, patch_at: int, *, read_bytes: int = 0, style: str = 
 
 
 def broker(data_dir: Path, *options: str, core: int | None = SERVER_CORE) -> Server:
+    """Without a console, unless `options` ask for one."""
     skylog = str(Path(sys.executable).with_name("skylog"))
-    arguments = [skylog, "serve", "--data-dir", str(data_dir), "--host", "127.0.0.1", "--port", "0", *options]
+    arguments = [
+        skylog,
+        "serve",
+        "--data-dir",
+        str(data_dir),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--no-console",
+        *options,
+    ]
     return Server(arguments, core=core)

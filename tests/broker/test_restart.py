@@ -48,7 +48,9 @@ def test_everything_that_was_told_to_a_client_survives(tmp_path: Path, how: str)
 
 
 def run_serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(SKYLOG), "serve", "--port", "0", *arguments], capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        [str(SKYLOG), "serve", "--no-console", "--port", "0", *arguments], capture_output=True, text=True, timeout=30
+    )
 
 
 def test_two_brokers_in_one_directory_are_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from skylog.cli.main import app
 
 COMMANDS = [
     ["serve"],
+    ["console"],
     ["topics", "create"],
     ["topics", "list"],
     ["topics", "describe"],

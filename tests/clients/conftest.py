@@ -35,7 +35,17 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     folder = tmp_path_factory.mktemp("clients")
     skylog = Path(sys.executable).with_name("skylog")
-    command = [str(skylog), "serve", "--data-dir", str(folder / "data"), "--host", "127.0.0.1", "--port", "0"]
+    command = [
+        str(skylog),
+        "serve",
+        "--data-dir",
+        str(folder / "data"),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--no-console",
+    ]
     log = folder / "log"
     with (
         log.open("w") as stderr,

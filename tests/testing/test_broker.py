@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -168,3 +169,24 @@ def test_a_broker_outlives_the_thread_that_started_it() -> None:
 def test_ctrl_c_in_the_terminal_is_not_meant_for_the_broker() -> None:
     with BrokerProcess() as broker:
         assert os.getpgid(broker.pid) != os.getpgid(0)
+
+
+def test_a_broker_has_a_console_if_asked_for_and_tells_where() -> None:
+    with BrokerProcess(console=True) as broker:
+        host, _, port = broker.console_url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), 10):
+            pass
+        first = broker.console_url
+        broker.restart()
+        assert broker.stderr().count("console at ") == 2
+        assert broker.console_url != first or broker.stderr().count(first) == 2
+
+
+def test_a_broker_has_no_console_unless_asked_for() -> None:
+    with BrokerProcess() as broker, pytest.raises(BrokerProcessError, match="console=True"):
+        _ = broker.console_url
+
+
+def test_further_options_reach_the_command_line() -> None:
+    with BrokerProcess(options=["--log-format", "json"]) as broker:
+        assert broker.stderr().startswith("{")

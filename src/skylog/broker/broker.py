@@ -7,7 +7,7 @@ import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from skylog.broker.compactor import Compactor
 from skylog.broker.config import ServerConfig
@@ -15,6 +15,7 @@ from skylog.broker.coordinator import Coordinator
 from skylog.broker.flusher import Flusher
 from skylog.broker.handlers import APIS
 from skylog.broker.housekeeping import Housekeeping
+from skylog.broker.metrics.requests import Requests
 from skylog.broker.partitions import Partitions
 from skylog.broker.router import Router
 from skylog.broker.topics import Topics
@@ -33,8 +34,18 @@ _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _LISTENER = re.compile(r"(?:PLAINTEXT://)?(?P<host>\[[^\]]+\]|[^:/\[\]]*):(?P<port>\d+)")
 
 
+class Background(Protocol):
+    """Something that works unasked, so that nobody hears of its failures unless they are counted."""
+
+    @property
+    def failures(self) -> int: ...
+
+
 class Broker:
-    """One broker. Use it as `await broker.start(host, port)` … `await broker.stop()`, on one event loop."""
+    """One broker. Use it as `await broker.start(host, port)` … `await broker.stop()`, on one event loop.
+
+    `background` has what works beside the requests, by name; whoever runs something beside the broker adds to it.
+    """
 
     def __init__(
         self,
@@ -51,11 +62,14 @@ class Broker:
         self.log_dir = LogDir(data_dir, self.clock, open_file)
         self.identity = self.log_dir.identify(self.config.broker.node_id)
         self.flusher = Flusher(self.executor)
+        self.requests = Requests()
+        self.background: dict[str, Background] = {}
         self.listener = Listener(self.config.net, Router(self, APIS))
 
     async def start(self, host: str, port: int) -> int:
         """Open the logs and listen; the port that clients reach."""
         node_id = self.identity.node_id
+        self.started_at_ms = self.clock.now_ms()
         self._store = EmbeddedStore(self.log_dir.path)
         self.metadata = ClusterMetadata(self._store, ClusterImage(self.identity.cluster_id, node_id, {}))
         self.housekeeping = Housekeeping(
@@ -67,6 +81,11 @@ class Broker:
         self.compactor = Compactor(
             self.partitions, self.executor, self.clock, self.config.broker, self.housekeeping.discard
         )
+        self.background |= {
+            "housekeeping": self.housekeeping,
+            "compactor": self.compactor,
+            "coordinator": self.coordinator,
+        }
         self.metadata.listen(self.partitions.apply)
         was_clean = self.log_dir.clean
         await self.metadata.load()

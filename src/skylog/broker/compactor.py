@@ -41,7 +41,9 @@ class Compactor:
         self._config = config
         self._discard = discard
         self._task: asyncio.Task[None] | None = None
+        self._looked_at = clock.monotonic()
         self.failures = 0
+        self.runs = self.read_bytes = self.written_bytes = self.dropped_records = 0  # since the start
 
     def start(self) -> None:
         if self._config.log_cleaner_enable:
@@ -51,6 +53,10 @@ class Compactor:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def since_last_look_ms(self) -> int:
+        return int((self._clock.monotonic() - self._looked_at) * 1000)
 
     async def _repeat(self) -> None:
         while True:
@@ -65,6 +71,7 @@ class Compactor:
     async def clean_one(self) -> bool:
         """Clean the dirtiest log that is due; whether there was one."""
         now_ms = self._clock.now_ms()
+        self._looked_at = self._clock.monotonic()
         max_keys = self._config.log_cleaner_dedupe_buffer_size // KEY_BYTES
         logs = [partition.log for partition in self._partitions.all()]
         due = [(log, job) for log in logs if (job := log.plan_cleaning(now_ms, max_keys)) is not None]
@@ -82,6 +89,10 @@ class Compactor:
             for path in log.replace(cleaned):
                 self._discard(path)
         log.first_dirty_offset = result.clean_to
+        self.runs += 1
+        self.read_bytes += result.read_bytes
+        self.written_bytes += result.written_bytes
+        self.dropped_records += result.dropped_records
         logger.info(
             "%s: compacted up to offset %d, %d MB to %d MB, %d records kept and %d dropped",
             log.name,

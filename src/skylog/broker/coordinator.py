@@ -40,7 +40,7 @@ _ERRORS_OF_STORING: Final = {
 
 
 class Coordinator:
-    """Every group of this broker. Lives on the event loop's thread."""
+    """Every group of this broker. Lives on the event loop's thread. What fails unasked is counted in `failures`."""
 
     def __init__(self, broker: Broker, config: GroupConfig) -> None:
         self._broker = broker
@@ -53,6 +53,7 @@ class Coordinator:
         self._tasks: list[asyncio.Task[None]] = []
         self._forgetting: set[asyncio.Task[None]] = set()
         self._creating = asyncio.Lock()
+        self.failures = 0
 
     def start(self) -> None:
         self._last_look = asyncio.get_running_loop().time()
@@ -173,6 +174,7 @@ class Coordinator:
             self.run(group, rest)
 
     def _storing_failed(self, group: Group, rest: list[Effect], error: BaseException) -> None:
+        self.failures += 1
         unexpected = None if isinstance(error, KafkaError) else error
         logger.error("group %s could not be stored: %s", group.group_id, error, exc_info=unexpected)
         for effect in rest:
@@ -188,10 +190,11 @@ class Coordinator:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now_ms = self.now_ms()
-            for group in self._loaded_groups():
+            for group in self.loaded_groups():
                 try:
                     self.run(group, group.tick(now_ms))
                 except Exception:
+                    self.failures += 1
                     logger.exception("the clock of group %s failed", group.group_id)
 
     async def _expire(self) -> None:
@@ -200,9 +203,11 @@ class Coordinator:
             try:
                 await self.expire_offsets()
             except Exception:
+                self.failures += 1
                 logger.exception("expiring offsets failed and is tried again")
 
-    def _loaded_groups(self) -> list[Group]:
+    def loaded_groups(self) -> list[Group]:
+        """The groups that are known as they are now."""
         groups = self.groups.all()
         if not self._loading:
             return groups
@@ -211,7 +216,7 @@ class Coordinator:
 
     async def expire_offsets(self) -> None:
         """Forget offsets whose time is over, and groups that have nothing left."""
-        for group in self._loaded_groups():
+        for group in self.loaded_groups():
             if group.group_id in self._in_flight:
                 continue  # it is in use; what is being written is not seen yet
             try:
@@ -222,6 +227,7 @@ class Coordinator:
                 if self.groups.is_expired(group):
                     await self.delete(group.group_id)
             except KafkaError as error:
+                self.failures += 1
                 logger.warning("group %s could not be looked through for expired offsets: %s", group.group_id, error)
 
     async def forget_offsets(self, group_id: str, names: Collection[TopicPartition]) -> None:
@@ -261,6 +267,7 @@ class Coordinator:
             try:
                 await self.forget_offsets(group.group_id, names)
             except KafkaError as error:
+                self.failures += 1
                 logger.warning("group %s keeps offsets of deleted topics: %s", group.group_id, error)
 
     # -- loading
@@ -271,6 +278,7 @@ class Coordinator:
                 await self._load_partition(partition)
                 self._loading.discard(partition.name.partition)
             except Exception:
+                self.failures += 1
                 # Its groups go on answering that they are being loaded: better no offset than a wrong one.
                 logger.exception("%s cannot be loaded; its groups stay unavailable", partition.name)
         logger.info("%d groups were loaded", len(self.groups.all()))

@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 
+from skylog.broker.metrics.latency import Latency
 from skylog.errors import KafkaError
 from skylog.storage import FlushTask, Log
 
@@ -20,6 +22,7 @@ class Flusher:
 
     def __init__(self, executor: ThreadPoolExecutor) -> None:
         self._executor = executor
+        self.times = Latency()
         self._running: dict[Log, list[Done]] = {}
         self._next: dict[Log, list[Done]] = {}
 
@@ -33,10 +36,12 @@ class Flusher:
     def _start(self, log: Log, waiting: list[Done]) -> None:
         self._running[log] = waiting
         task = log.begin_flush()
-        loop = asyncio.get_running_loop()
-        loop.run_in_executor(self._executor, task.run).add_done_callback(lambda future: self._finish(log, task, future))
+        began = perf_counter()
+        future = asyncio.get_running_loop().run_in_executor(self._executor, task.run)
+        future.add_done_callback(lambda future: self._finish(log, task, began, future))
 
-    def _finish(self, log: Log, task: FlushTask, future: asyncio.Future[None]) -> None:
+    def _finish(self, log: Log, task: FlushTask, began: float, future: asyncio.Future[None]) -> None:
+        self.times.record(perf_counter() - began)
         error = future.exception()
         if error is not None and not isinstance(error, OSError):
             logger.error("%s: flush failed", log.name, exc_info=error)

@@ -19,7 +19,17 @@ class Partition:
     With a single replica whatever has been appended is replicated, so the high watermark is the log's end.
     """
 
-    __slots__ = ("_waiting", "is_gone", "leader_epoch", "log", "name", "replica_count", "topic_id")
+    __slots__ = (
+        "_first_offset",
+        "_waiting",
+        "bytes_out",
+        "is_gone",
+        "leader_epoch",
+        "log",
+        "name",
+        "replica_count",
+        "topic_id",
+    )
 
     def __init__(self, name: TopicPartition, topic_id: UUID, leader_epoch: int, log: Log) -> None:
         self.name = name
@@ -28,6 +38,8 @@ class Partition:
         self.log = log
         self.replica_count = 1
         self.is_gone = False
+        self.bytes_out = 0  # that fetches were answered with, since the broker was started
+        self._first_offset = log.log_end_offset
         self._waiting: set[GrowthListener] = set()
 
     @property
@@ -38,6 +50,11 @@ class Partition:
     def last_stable_offset(self) -> int:
         """The end of what a read_committed reader may see."""
         return self.log.log_end_offset
+
+    @property
+    def messages_in(self) -> int:
+        """Messages that were appended since the broker was started."""
+        return self.log.log_end_offset - self._first_offset
 
     def append(self, batch: memoryview, now_ms: int, acks: int) -> AppendResult:
         """Append a client's batch and wake those who wait. Raises KafkaError."""

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import logging
 import struct
+from time import perf_counter
 from typing import Final
 
+from skylog.broker.metrics.requests import Requests
 from skylog.broker.partition import Partition
 from skylog.clock import Clock
 from skylog.errors import KafkaError, MalformedRequestError
 from skylog.model import NO_TIMESTAMP
 from skylog.net import Connection, Reply
+from skylog.protocol.apis import ApiKey
 from skylog.protocol.primitives import read_uvarint
 from skylog.protocol.produce_hot import ProduceCall
 
@@ -75,11 +78,13 @@ class ProducerLanes:
     All keys have one length: a producer that writes to topics with names of several lengths keeps the latest.
     """
 
-    __slots__ = ("_api_version", "_batch_length_at", "_clock", "_connection", "_lanes")
+    __slots__ = ("_api_version", "_batch_length_at", "_clock", "_connection", "_lanes", "_requests", "_times")
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: Connection, clock: Clock, requests: Requests, version: int) -> None:
         self._connection = connection
         self._clock = clock
+        self._requests = requests
+        self._times = requests[ApiKey.PRODUCE, version].at_once
         self._api_version = -1
         self._batch_length_at = 0
         self._lanes: dict[bytes, Lane] = {}
@@ -104,6 +109,7 @@ class ProducerLanes:
         (api_version,) = _LENGTH.unpack_from(frame)
         if (api_version, at) != (self._api_version, self._batch_length_at) or len(self._lanes) >= _MAX_LANES:
             self._api_version, self._batch_length_at = api_version, at
+            self._times = self._requests[ApiKey.PRODUCE, version].at_once
             self._lanes.clear()
         self._lanes[bytes(frame[_CORRELATION_END:at])] = Lane(call, partition, version)
 
@@ -111,22 +117,29 @@ class ProducerLanes:
         """Store the batches of the known requests from `position` on; the position of the first that is not.
 
         The answers are added to `parts`. Requests for one partition that stand one after the other, as a producer with
-        several in flight sends them, are stored with one write.
+        several in flight sends them, are stored with one write. All that have come together took the same time.
         """
+        times, tick = self._times, self._connection.last_activity
+        began = perf_counter() if tick != times.timed_at else 0.0
         now_ms = self._clock.now_ms()
+        served = 0
         try:
-            while True:
-                run = self._find_run(view, position, end)
-                if not run:
-                    return position
+            while run := self._find_run(view, position, end):
                 stored = self._store(run, now_ms, parts)
+                served += stored
                 position = run[stored - 1][3] if stored else position
                 if stored < len(run):
-                    return position
+                    break
         except Exception:
             logger.exception("a produce request of %s failed", self._connection.peer)
             self._connection.close()
             return end
+        if began and served:
+            times.timed_at = tick
+            times.record(perf_counter() - began, served)
+        else:
+            times.untimed += served
+        return position
 
     def _find_run(self, view: memoryview, position: int, end: int) -> list[Known]:
         """The known requests from `position` on that are for one partition."""

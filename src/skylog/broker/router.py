@@ -11,11 +11,13 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, Final
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from skylog.broker.api import Api, Context
 from skylog.broker.handlers.api_versions import unsupported_version
-from skylog.errors import MalformedRequestError
+from skylog.broker.metrics.requests import RequestTimes
+from skylog.errors import ErrorCode, MalformedRequestError
 from skylog.net import Connection, PendingReply, Reply
 from skylog.protocol.apis import API_SPECS, ApiKey
 from skylog.protocol.frames import response_frame
@@ -28,7 +30,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_HEADER: Final = struct.Struct(">hhih")
+_HEADER: Final = struct.Struct(">iih")  # API and version, correlation id, length of the client id
+
+
+class Route(NamedTuple):
+    """What is known of one version of an API before a request comes."""
+
+    api: Api
+    is_flexible: bool
+    times: RequestTimes
 
 
 class Router:
@@ -36,8 +46,15 @@ class Router:
 
     def __init__(self, broker: Broker, apis: Iterable[Api]) -> None:
         self._broker = broker
+        self._requests = broker.requests
         self._apis = {int(api.key): api for api in apis}
-        self._flexible_from = {int(api.key): API_SPECS[api.key].request.flexible.low for api in apis}
+        self._routes = {
+            api.key << 16 | version: Route(
+                api, version >= API_SPECS[api.key].request.flexible.low, self._requests[api.key, version]
+            )
+            for api in self._apis.values()
+            for version in range(api.low, api.high + 1)
+        }
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
@@ -47,36 +64,52 @@ class Router:
             raise
         except Exception:
             logger.exception("a request of %s failed (API and version %s)", connection.peer, frame[:4].hex())
+            self._note_failure(int.from_bytes(frame[:2], "big"))
             connection.close()
             return None
 
+    def _note_failure(self, api_key: int) -> None:
+        self._requests.errors[api_key, ErrorCode.UNKNOWN_SERVER_ERROR.name] += 1
+
     def _route(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
         try:
-            api_key, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
+            api_and_version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
         except struct.error:
             raise MalformedRequestError("the request ends inside its header") from None
-        api = self._apis.get(api_key)
-        if api is None or not api.low <= version <= api.high:
+        route = self._routes.get(api_and_version)
+        if route is None:
             return self._refuse(frame)
+        api, is_flexible, times = route
+        at_once, tick = times.at_once, connection.last_activity
+        began = perf_counter() if tick != at_once.timed_at else 0.0
         position = 10 + client_id_length if client_id_length >= 0 else 10
         if client_id_length < -1 or position > len(frame):
             raise MalformedRequestError(f"a client id of {client_id_length} bytes leaves the request")
         client_id = str(frame[10:position], "utf-8", "replace") if client_id_length >= 0 else None
-        if version >= self._flexible_from[api_key]:
+        if is_flexible:
             tag_count, position = read_uvarint(frame, position)
             if tag_count:
                 position = skip_tagged_fields(frame, position, tag_count)
-        context = Context(self._broker, connection, version, correlation_id, client_id)
+        context = Context(self._broker, connection, api_and_version & 0xFFFF, correlation_id, client_id)
         if api.handle_frame is not None:
-            return api.handle_frame(context, frame, position)
-        return self._handle(api, context, frame, position)
+            reply = api.handle_frame(context, frame, position)
+        else:
+            reply = self._handle(api, context, frame, position)
+        if type(reply) is PendingReply:
+            times.parked(began or perf_counter(), reply)
+        elif began:
+            at_once.timed_at = tick
+            at_once.record(perf_counter() - began)
+        else:
+            at_once.untimed += 1
+        return reply
 
     def _handle(self, api: Api, context: Context, frame: memoryview, position: int) -> Reply | PendingReply:
         assert api.handle is not None
         request, _ = API_SPECS[api.key].request.read(frame, context.version, position)
         response = api.handle(context, request)
         if isinstance(response, Message):
-            return [bytes(response_frame(context.correlation_id, response, context.version))]
+            return self._answer(api, context, response)
         pending = PendingReply(context.connection, on_cancel=_let_go if api.may_wait else None)
         task = asyncio.ensure_future(self._finish(api, context, response, pending))
         self._tasks.add(task)
@@ -85,11 +118,17 @@ class Router:
 
     async def _finish(self, api: Api, context: Context, response: Awaitable[Message], pending: PendingReply) -> None:
         try:
-            message = await response
-            pending.resolve([bytes(response_frame(context.correlation_id, message, context.version))])
+            pending.resolve(self._answer(api, context, await response))
         except Exception:
             logger.exception("%s v%d of %s failed", api.key.name, context.version, context.connection.peer)
+            self._note_failure(api.key)
             pending.abort()
+
+    def _answer(self, api: Api, context: Context, message: Message) -> Reply:
+        code = getattr(message, "error_code", 0)  # answers that are by topic or partition have none of their own
+        if code:
+            self._requests.errors[api.key, ErrorCode(code).name] += 1
+        return [bytes(response_frame(context.correlation_id, message, context.version))]
 
     def _refuse(self, frame: memoryview) -> Reply:
         """Answer ApiVersions of an unknown version in the form of version 0; close the connection of anything else."""

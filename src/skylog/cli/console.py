@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import socket
-import sys
 from typing import Annotated
 
 import typer
 
+from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
 from skylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from skylog.cli.output import stderr
+from skylog.console.listening import listen, url_of
+from skylog.console.settings import DEFAULT_PORT, PASSWORD_VARIABLE, TOKEN_VARIABLE, USER_VARIABLE, Settings
 
 
 def console(
@@ -21,23 +21,27 @@ def console(
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
-    ] = 8080,
+    ] = DEFAULT_PORT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Look, but change nothing.")] = False,
     token: Annotated[
         str | None,
         typer.Option(
             "--token",
-            envvar="SKYLOG_CONSOLE_TOKEN",
-            show_envvar=True,
+            envvar=TOKEN_VARIABLE,
             help="What visitors must show; better in the environment, where other users don't see it.",
         ),
     ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", envvar="SKYLOG_CONSOLE_USER", help="A user who may log in.")
-    ] = None,
+    user: Annotated[str | None, typer.Option("--user", envvar=USER_VARIABLE, help="A user who may log in.")] = None,
     password: Annotated[
-        str | None, typer.Option("--password", envvar="SKYLOG_CONSOLE_PASSWORD", help="The password of that user.")
+        str | None, typer.Option("--password", envvar=PASSWORD_VARIABLE, help="The password of that user.")
     ] = None,
+    log_level: Annotated[
+        str, typer.Option("--log-level", help="What to log on stderr: debug, info, warning or error.")
+    ] = "warning",
+    log_format: Annotated[
+        LogFormat,
+        typer.Option("--log-format", envvar=LOG_FORMAT_VARIABLE, help="Text, or one JSON object per line."),
+    ] = LogFormat.TEXT,
     listen_fd: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
     broker_fd: Annotated[int | None, typer.Option("--broker-fd", hidden=True)] = None,
 ) -> None:
@@ -47,19 +51,17 @@ def console(
 
     [bold]skylog console --bootstrap kafka-1:9092,kafka-2:9092 --read-only[/]
     """
-    from skylog.console.serving import listen, serve
-    from skylog.console.settings import Settings
+    import asyncio
 
     settings = Settings(bootstrap, host, port, read_only, token, user, password)
     settings.check()
-    logging.basicConfig(
-        level=logging.INFO if broker_fd is None else logging.WARNING,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    listener = listen(host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
-    if listen_fd is None:
-        address, bound = listener.getsockname()[:2]
-        shown = f"[{address}]" if ":" in address else address
-        stderr.print(f"console at [bold cyan]http://{shown}:{bound}[/] for the cluster at {bootstrap}")
-    asyncio.run(serve(settings, listener))
+    start_logging(log_level, log_format)
+    from skylog.console.broker_beside import BrokerBeside
+    from skylog.console.serving import serve
+
+    if listen_fd is not None:
+        listener = socket.socket(fileno=listen_fd)
+    else:
+        listener = listen(host, port)
+        stderr.print(f"console at {url_of(listener)} of the cluster at {bootstrap}", markup=False)
+    asyncio.run(serve(settings, listener, None if broker_fd is None else BrokerBeside(broker_fd)))

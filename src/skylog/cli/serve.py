@@ -6,21 +6,38 @@ import logging
 import resource
 import shutil
 import signal
+import socket
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 
+from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
 from skylog.cli.output import stderr
 from skylog.config import read_properties
+from skylog.console.listening import listen, url_of
+from skylog.console.settings import DEFAULT_PORT, PASSWORD_VARIABLE, TOKEN_VARIABLE, USER_VARIABLE, Settings
 from skylog.errors import ConfigError, SkylogError
 
 # The broker and its event loop are imported by those functions that use them: the other commands start without.
 if TYPE_CHECKING:
-    from skylog.broker import ServerConfig
+    from skylog.broker import Broker, ServerConfig
 
 logger = logging.getLogger(__name__)
+
+REACHABLE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where a client on this machine finds a broker that listens on every interface."""
+
+
+class Beside(Protocol):
+    """Something that runs beside a broker, from after its start to before its stop."""
+
+    @property
+    def failures(self) -> int: ...
+    def start(self) -> None: ...
+    async def stop(self) -> None: ...
 
 
 def serve(
@@ -40,48 +57,152 @@ def serve(
     config_file: Annotated[
         Path | None, typer.Option("--config", help="A properties file with such keys; --set goes before it.")
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console/--no-console", help="Show the cluster in the browser; with /metrics and /health.")
+    ] = True,
+    console_host: Annotated[
+        str, typer.Option("--console-host", help="Address of the console; beyond this machine only with credentials.")
+    ] = "127.0.0.1",
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            "--console-port", min=0, max=65535, show_default=str(DEFAULT_PORT), help="Its port; 0 picks a free one."
+        ),
+    ] = None,
+    console_read_only: Annotated[
+        bool, typer.Option("--console-read-only", help="Visitors of the console look, but change nothing.")
+    ] = False,
+    console_token: Annotated[
+        str | None,
+        typer.Option(
+            "--console-token",
+            envvar=TOKEN_VARIABLE,
+            help="What visitors must show; better in the environment, where other users don't see it.",
+        ),
+    ] = None,
+    console_user: Annotated[
+        str | None, typer.Option("--console-user", envvar=USER_VARIABLE, help="A user who may log in to the console.")
+    ] = None,
+    console_password: Annotated[
+        str | None, typer.Option("--console-password", envvar=PASSWORD_VARIABLE, help="The password of that user.")
+    ] = None,
+    metrics_topic: Annotated[
+        bool, typer.Option("--metrics-topic", help="Publish the broker's metrics to the topic _skylog_metrics.")
+    ] = False,
     log_level: Annotated[
         str, typer.Option("--log-level", help="What to log on stderr: debug, info, warning or error.")
     ] = "info",
+    log_format: Annotated[
+        LogFormat,
+        typer.Option("--log-format", envvar=LOG_FORMAT_VARIABLE, help="Text, or one JSON object per line."),
+    ] = LogFormat.TEXT,
 ) -> None:
     """Run a broker.
 
     Prints one line, [bold]listening on HOST:PORT[/], when clients can connect. SIGTERM and Ctrl-C stop it cleanly.
+    The console is at [bold]http://127.0.0.1:8080[/] unless that port is in use.
 
     [bold]skylog serve --data-dir data --port 9092 --set num.partitions=4[/]
     """
     import uvloop
 
-    _start_logging(log_level)
+    start_logging(log_level, log_format)
     config = _read_config(config_file, settings or [])
+    wanted = None
+    if console:
+        credentials = (console_token, console_user, console_password)
+        wanted = Settings("", console_host, console_port or 0, console_read_only, *credentials)
+        wanted.check("--console-")
     _raise_file_limit()
-    uvloop.run(_run(data_dir, host, port, config))
+    is_default = console_port is None
+    uvloop.run(Serving(data_dir, host, port, config, wanted, is_default, metrics_topic, log_format).run())
 
 
-async def _run(data_dir: Path, host: str, port: int, config: ServerConfig) -> None:
-    import asyncio
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A broker and what runs beside it, as the options say.
 
-    from skylog.audit.stored_tier import StoredTier
-    from skylog.broker import Broker
+    With `is_default_port` the console is to have the usual port, or not to be there at all.
+    """
 
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    broker = Broker(data_dir, config)
-    try:
-        bound = await broker.start(host, port)
-    except OSError as error:
-        raise SkylogError(f"cannot listen on {host}:{port}: {error.strerror or error}; is --port in use?") from error
-    audit = StoredTier(broker)
-    audit.start()
-    address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
-    sys.stdout.write(f"listening on {address}\n")
-    sys.stdout.flush()
-    _greet(address)
-    await stopping.wait()
-    await audit.stop()
-    await broker.stop()
+    data_dir: Path
+    host: str
+    port: int
+    config: ServerConfig
+    console: Settings | None
+    is_default_port: bool
+    metrics_topic: bool
+    log_format: LogFormat
+
+    async def run(self) -> None:
+        """Until SIGTERM or Ctrl-C. Raises SkylogError where something cannot be started."""
+        import asyncio
+
+        from skylog.broker import Broker
+
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        listening = self._open_console()
+        broker = Broker(self.data_dir, self.config)
+        try:
+            bound = await broker.start(self.host, self.port)
+        except OSError as error:
+            where = f"{self.host}:{self.port}"
+            raise SkylogError(f"cannot listen on {where}: {error.strerror or error}; is --port in use?") from error
+        beside = self._start_beside(broker, bound, listening)
+        self._announce(_address(self.host, bound), None if listening is None else url_of(listening))
+        await stopping.wait()
+        for each in reversed(beside):
+            await each.stop()
+        await broker.stop()
+
+    def _open_console(self) -> socket.socket | None:
+        """The console's socket, before anything else: a port in use is known at once. None without a console."""
+        if self.console is None:
+            return None
+        if not self.is_default_port:
+            return listen(self.console.host, self.console.port, "--console-port")
+        try:
+            return listen(self.console.host, DEFAULT_PORT, "--console-port")
+        except SkylogError as error:
+            logger.warning("no console: %s", error)
+            return None
+
+    def _start_beside(self, broker: Broker, bound: int, listening: socket.socket | None) -> list[Beside]:
+        from skylog.audit.stored_tier import StoredTier
+        from skylog.broker.metrics import Health, MetricsTopic
+        from skylog.cli.console_process import ConsoleProcess, console_command, console_secrets
+
+        beside: dict[str, Beside] = {"audit": StoredTier(broker)}
+        if self.metrics_topic:
+            beside["metrics topic"] = MetricsTopic(broker)
+        if self.console is not None and listening is not None:
+            settings = replace(self.console, bootstrap=_address(REACHABLE.get(self.host, self.host), bound))
+            environment = console_secrets(settings) | {LOG_FORMAT_VARIABLE: self.log_format.value}
+            command = console_command(settings)
+            beside["console"] = ConsoleProcess(broker, Health(broker), listening, command, environment)
+        broker.background |= beside
+        for each in beside.values():
+            each.start()
+        return list(beside.values())
+
+    def _announce(self, address: str, console_url: str | None) -> None:
+        """On stdout the one line that scripts wait for; on stderr, before it, what people want to know."""
+        if console_url is not None:
+            if self.log_format is LogFormat.TEXT:
+                stderr.print(f"console at {console_url}", markup=False)
+            else:
+                logger.info("console at %s", console_url)
+        sys.stdout.write(f"listening on {address}\n")
+        sys.stdout.flush()
+        if self.log_format is LogFormat.TEXT:
+            _greet(address)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _greet(address: str) -> None:
@@ -108,13 +229,6 @@ def _read_config(path: Path | None, settings: list[str]) -> ServerConfig:
             raise ConfigError(f"--set {text}: expected KEY=VALUE")
         values[key.strip()] = value.strip()
     return ServerConfig.parse(values)
-
-
-def _start_logging(level: str) -> None:
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
-        raise ConfigError(f"--log-level {level}: expected debug, info, warning or error")
-    logging.basicConfig(level=number, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr)
 
 
 def _raise_file_limit() -> None:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -27,34 +26,15 @@ class BrokerBesideError(SkylogError):
 
 
 class BrokerBeside:
-    """The other end of the descriptor `fd`, which it takes over. Lives on one event loop.
+    """The other end of the descriptor `fd`, which it takes over. Lives on the event loop that it is first used on."""
 
-        beside = BrokerBeside(fd, on_end=stop)
-        await beside.start()
-        metrics = await beside.metrics()
-        await beside.close()
-
-    `on_end` is called once, when the broker has gone; not after `close`.
-    """
-
-    def __init__(self, fd: int, on_end: Callable[[], None] | None = None) -> None:
+    def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
-        self._on_end = on_end
         self._asking = asyncio.Lock()
         self._expected: deque[asyncio.Future[bytes]] = deque()
         self._writer: asyncio.StreamWriter | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        reader, self._writer = await asyncio.open_unix_connection(sock=self._socket, limit=_LONGEST_ANSWER_BYTES)
-        self._task = asyncio.create_task(self._listen(reader))
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        if self._writer is not None:
-            self._writer.close()
+        self._listening: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
 
     async def metrics(self) -> list[Metric]:
         """Raises BrokerBesideError."""
@@ -64,15 +44,34 @@ class BrokerBeside:
         """Raises BrokerBesideError."""
         return await self._ask("health")
 
-    async def _ask(self, question: str) -> dict[str, Any]:
-        if self._writer is None or self._task is None:
-            raise BrokerBesideError("the broker cannot be asked before start() was called")
+    async def ended(self) -> None:
+        """Returns when the broker has gone, however it went."""
         async with self._asking:
-            if self._task.done():
+            await self._connect()
+        await self._ended.wait()
+
+    async def close(self) -> None:
+        if self._listening is not None and self._writer is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+            self._writer.close()
+        else:
+            self._socket.close()
+
+    async def _connect(self) -> asyncio.StreamWriter:
+        if self._writer is None:
+            reader, self._writer = await asyncio.open_unix_connection(sock=self._socket, limit=_LONGEST_ANSWER_BYTES)
+            self._listening = asyncio.create_task(self._listen(reader))
+        return self._writer
+
+    async def _ask(self, question: str) -> dict[str, Any]:
+        async with self._asking:
+            writer = await self._connect()
+            if self._ended.is_set():
                 raise BrokerBesideError("the broker that this console was started beside has gone")
             answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
             self._expected.append(answer)  # stays where nobody waits any longer: its answer may still come
-            self._writer.write(question.encode() + b"\n")
+            writer.write(question.encode() + b"\n")
             try:
                 line = await asyncio.wait_for(answer, PATIENCE_S)
             except TimeoutError:
@@ -83,13 +82,14 @@ class BrokerBeside:
         return document
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(ConnectionError):
-            while line := await reader.readline():
-                answer = self._expected.popleft()
+        try:
+            with contextlib.suppress(ConnectionError):
+                while line := await reader.readline():
+                    answer = self._expected.popleft()
+                    if not answer.done():
+                        answer.set_result(line)
+        finally:
+            self._ended.set()
+            for answer in self._expected:
                 if not answer.done():
-                    answer.set_result(line)
-        for answer in self._expected:
-            if not answer.done():
-                answer.set_exception(BrokerBesideError("the broker has gone without an answer"))
-        if self._on_end is not None:
-            self._on_end()
+                    answer.set_exception(BrokerBesideError("the broker has gone without an answer"))

@@ -15,7 +15,7 @@ What is let through gets headers that keep a page from running or loading anythi
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
@@ -67,7 +67,7 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, request: HTTPConnection, method: str) -> Response | None:
-        path = request.url.path
+        path = request.scope["path"]
         is_public = path.startswith(PUBLIC)
         if not self._settings.wants_credentials and not self._is_our_host(request.headers):
             return _refuse(421, f"this console does not answer to the name {request.headers.get('host', '')!r}")
@@ -82,12 +82,13 @@ class Guard:
         return None
 
     def _is_our_host(self, headers: Headers) -> bool:
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        host = _name_in(headers.get("host", ""))
         return is_loopback(host) or host == self._settings.host
 
     def _ask_for_credentials(self, request: HTTPConnection, method: str) -> Response:
         if method == "GET" and "text/html" in request.headers.get("accept", ""):
-            target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            query = request.scope["query_string"].decode("latin-1")
+            target = request.scope["path"] + (f"?{query}" if query else "")
             return RedirectResponse(f"/login?next={quote(target, safe='')}", 303)
         response = _refuse(401, "credentials are needed: a bearer token, or a user and a password")
         response.headers["www-authenticate"] = "Basic" if self._settings.user else "Bearer"
@@ -99,7 +100,15 @@ def _is_same_origin(headers: Headers) -> bool:
     if site is not None:
         return site in ("same-origin", "none")
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
+    return origin is None or origin.partition("://")[2] == headers.get("host")
+
+
+def _name_in(host: str) -> str:
+    """The name in a Host header, without a port."""
+    if host.startswith("["):
+        name, bracket, _ = host[1:].partition("]")
+        return name if bracket else ""
+    return host.partition(":")[0]
 
 
 def _refuse(status: int, why: str) -> Response:

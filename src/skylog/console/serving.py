@@ -1,4 +1,4 @@
-"""Runs the console's application with uvicorn, on a socket of its own or on one that was handed to it."""
+"""Runs the console's application with uvicorn."""
 
 from __future__ import annotations
 
@@ -11,26 +11,10 @@ import uvicorn
 
 from skylog.console.app import Broker, create_app
 from skylog.console.settings import Settings
-from skylog.errors import SkylogError
 
 logger = logging.getLogger(__name__)
 
-BACKLOG: Final = 128
 STOP_GRACE_S: Final = 2
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises SkylogError if the port is taken or the host is not ours."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise SkylogError(f"cannot listen on {host}:{port}: {error.strerror or error}; is the port in use?") from error
-    listener.listen(BACKLOG)
-    return listener
 
 
 async def serve(settings: Settings, listener: socket.socket, broker: Broker | None = None) -> None:

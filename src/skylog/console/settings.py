@@ -9,6 +9,9 @@ from typing import Final
 from skylog.errors import ConfigError
 
 DEFAULT_PORT: Final = 8080
+TOKEN_VARIABLE: Final = "SKYLOG_CONSOLE_TOKEN"
+USER_VARIABLE: Final = "SKYLOG_CONSOLE_USER"
+PASSWORD_VARIABLE: Final = "SKYLOG_CONSOLE_PASSWORD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +31,19 @@ class Settings:
     def wants_credentials(self) -> bool:
         return bool(self.token or self.user)
 
-    def check(self) -> None:
-        """Raise ConfigError for what must not be served."""
+    def check(self, prefix: str = "--") -> None:
+        """Raise ConfigError for what must not be served. `prefix` is how the command's options begin."""
         if bool(self.user) != bool(self.password):
-            raise ConfigError("a user needs a password and a password needs a user; give both or neither")
+            raise ConfigError(f"{prefix}user and {prefix}password go together; give both or neither")
         if not self.wants_credentials and not is_loopback(self.host):
             raise ConfigError(
-                f"the console would listen on {self.host} and let everybody in; "
-                "give a token, or a user and a password, or listen on 127.0.0.1"
+                f"{prefix}host {self.host} would let everybody in who reaches this machine; give {prefix}token, or "
+                f"{prefix}user and {prefix}password, or leave the console on 127.0.0.1"
             )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to `host`."""
+    """Whether only this machine can connect to `host`. No name is looked up: anybody can let a name point here."""
     if host == "localhost":
         return True
     try:

@@ -40,16 +40,17 @@ _LENGTH = Struct(">i")
 class PendingReply:
     """A reply that is not known yet. `resolve` it once, from the event loop's thread.
 
-    `on_cancel` is called where the client leaves first.
+    `on_cancel` is called where the client leaves first, `on_resolve` when the reply is known.
     """
 
-    __slots__ = ("_connection", "on_cancel", "pipelined", "reply", "resolved")
+    __slots__ = ("_connection", "on_cancel", "on_resolve", "pipelined", "reply", "resolved")
 
     def __init__(
         self, connection: Connection, *, pipelined: bool = False, on_cancel: Callable[[], None] | None = None
     ) -> None:
         self._connection = connection
         self.on_cancel = on_cancel
+        self.on_resolve: Callable[[], None] | None = None
         self.pipelined = pipelined
         self.resolved = False
         self.reply: Reply | None = None
@@ -57,6 +58,8 @@ class PendingReply:
     def resolve(self, reply: Reply | None) -> None:
         self.reply = reply
         self.resolved = True
+        if self.on_resolve is not None:
+            self.on_resolve()
         self._connection.advance()
 
     def abort(self) -> None:

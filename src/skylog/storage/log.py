@@ -98,6 +98,7 @@ class Log:
         self._rolled_ms = now_ms
         self._unflushed_messages = 0
         self.unflushed_since_ms: int | None = None
+        self._gone_bytes = -self.size_bytes
 
     def _open_directory(self) -> list[Path]:
         """Make the directory, or clear it of what was on its way out; the directories whose names changed."""
@@ -119,6 +120,11 @@ class Log:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes that were appended since the log was opened: what it has grown by, and what it has lost since."""
+        return self.size_bytes + self._gone_bytes
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -405,6 +411,7 @@ class Log:
                     if segment is self._active:
                         break  # it is empty
                 paths += segment.remove()
+                self._gone_bytes += segment.size_bytes
                 count += 1
         except OSError as error:
             logger.error("%s: retention is tried again later: %s", self.name, error)
@@ -437,6 +444,7 @@ class Log:
         move_in(self.directory, cleaned)
         segment = Segment(self.directory, cleaned.base_offset, self._pool)
         segment.take_as_found(cleaned.end_offset)
+        self._gone_bytes += sum(each.size_bytes for each in old) - segment.size_bytes
         self._segments[first:last] = [segment]
         self._bases[first:last] = [segment.base_offset]
         return removed

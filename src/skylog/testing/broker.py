@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
 from skylog.errors import SkylogError
 
 STARTED: Final = "listening on "
+_CONSOLE: Final = re.compile(r"^console at (http://\S+)$", re.MULTILINE)
 START_PATIENCE_S: Final = 30.0
 STOP_PATIENCE_S: Final = 60.0
 
@@ -31,8 +33,9 @@ class BrokerProcess:
             producer = Producer({"bootstrap.servers": broker.bootstrap})
 
     Without a `data_dir` it has one of its own, which `close`, at the end of the `with` block, removes. Port 0 picks a
-    free one, which is then kept. `settings` are a broker's configuration keys. It ends with the process that started
-    it, whatever becomes of that. One object serves one thread.
+    free one, which is then kept. `settings` are a broker's configuration keys; `console` gives it a console on a free
+    port, `options` are further ones of the command line. It ends with the process that started it, whatever becomes of
+    that. One object serves one thread.
     """
 
     def __init__(
@@ -40,11 +43,15 @@ class BrokerProcess:
         data_dir: str | os.PathLike[str] | None = None,
         settings: Mapping[str, str] | None = None,
         port: int = 0,
+        *,
+        console: bool = False,
+        options: Sequence[str] = (),
     ) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="skylog-", ignore_cleanup_errors=True)
         self.data_dir = Path(self._home.name) / "data" if data_dir is None else Path(data_dir)
         self.settings = dict(settings or {})
         self.port = port
+        self.options = ["--console-port", "0", *options] if console else ["--no-console", *options]
         self._stderr_path = Path(self._home.name) / "stderr"
         self._last_words = ""
         self._process: subprocess.Popen[str] | None = None
@@ -61,6 +68,14 @@ class BrokerProcess:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def console_url(self) -> str:
+        """Where its console is; a new port after each start. Raises BrokerProcessError if it has none."""
+        found = _CONSOLE.findall(self.stderr())
+        if not found:
+            raise BrokerProcessError("the broker has no console; give BrokerProcess console=True and start it")
+        return str(found[-1])
+
+    @property
     def pid(self) -> int:
         return self._started().pid
 
@@ -74,7 +89,7 @@ class BrokerProcess:
             raise BrokerProcessError(f"the broker at {self.bootstrap} is running already")
         self._close_pipes()
         command = [sys.executable, "-P", "-m", "skylog.testing.lifeline", "serve"]
-        command += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
+        command += ["--data-dir", str(self.data_dir), "--port", str(self.port), *self.options]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         with open(self._stderr_path, "a") as stderr:

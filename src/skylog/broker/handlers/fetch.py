@@ -26,7 +26,7 @@ from skylog.protocol.fetch_hot import (
 
 
 class Reading(NamedTuple):
-    """What the log has for a request at one moment."""
+    """What the log has for a request at one moment. It counts as sent; see `_take_back`."""
 
     topics: TopicAnswers
     size_bytes: int
@@ -42,6 +42,8 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
     reading = _read(context, call)
     if reading.has_errors or reading.size_bytes >= call.min_bytes or call.max_wait_ms <= 0 or not reading.partitions:
         return _reply(context, call, reading)
+    if reading.size_bytes:
+        _take_back(reading)
     pending = PendingReply(context.connection)
     parked = ParkedFetch(
         reading.partitions,
@@ -72,15 +74,27 @@ def _read(context: Context, call: FetchCall) -> Reading:
                 answer = _read_partition(partition, row, left_bytes, size_bytes == 0)
             except KafkaError as error:
                 has_errors = True
+                broker.requests.errors[ApiKey.FETCH, error.code.name] += 1
                 answers.append(PartitionAnswer(row.partition, error.code, -1, -1, -1, None, 0))
                 continue
             partitions.append(partition)
-            has_errors = has_errors or answer.error_code != 0
-            size_bytes += answer.records_length
-            left_bytes -= answer.records_length
+            if answer.error_code:
+                has_errors = True
+                broker.requests.errors[ApiKey.FETCH, ErrorCode(answer.error_code).name] += 1
+            length = answer.records_length
+            size_bytes += length
+            left_bytes -= length
+            partition.bytes_out += length
             answers.append(answer)
         topics.append((topic, answers))
     return Reading(topics, size_bytes, has_errors, partitions)
+
+
+def _take_back(reading: Reading) -> None:
+    """The request is not answered with this reading, which has no errors: its bytes are not sent."""
+    answers = [answer for _, rows in reading.topics for answer in rows]
+    for partition, answer in zip(reading.partitions, answers, strict=True):
+        partition.bytes_out -= answer.records_length
 
 
 def _name(context: Context, topic: str | UUID) -> str:

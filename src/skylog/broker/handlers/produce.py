@@ -60,11 +60,13 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
             results.append((index, appended.base_offset, appended.log_append_time, log.log_start_offset))
         stored.append((topic, results))
     if failures:
-        _log_failures(context, failures)
+        _note_failures(context, failures)
     elif acks != 0 and len(call.topics) == 1 and len(call.topics[0][1]) == 1:
         lanes = context.connection.state
         if lanes is None:
-            lanes = context.connection.state = ProducerLanes(context.connection, broker.clock)
+            lanes = context.connection.state = ProducerLanes(
+                context.connection, broker.clock, broker.requests, context.version
+            )
             context.connection.shortcut = lanes.serve
         lanes.learn(frame, context.version, call, partition)
     if unflushed:
@@ -130,6 +132,7 @@ def _after_flush(
         nonlocal missing
         if error is not None:
             failures[log.name.topic, log.name.partition] = error
+            context.broker.requests.errors[ApiKey.PRODUCE, error.code.name] += 1
         missing -= 1
         if not missing and pending is not None:
             pending.resolve(_reply(context, call, stored, failures))
@@ -139,8 +142,9 @@ def _after_flush(
     return pending
 
 
-def _log_failures(context: Context, failures: Failures) -> None:
+def _note_failures(context: Context, failures: Failures) -> None:
     for (topic, index), error in failures.items():
+        context.broker.requests.errors[ApiKey.PRODUCE, error.code.name] += 1
         severe = error.code is ErrorCode.KAFKA_STORAGE_ERROR
         level = logging.ERROR if severe else logging.DEBUG
         logger.log(level, "produce to %s-%d by %s: %s: %s", topic, index, context.client_id, error.code.name, error)

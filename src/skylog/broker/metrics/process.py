@@ -1,0 +1,33 @@
+"""What the operating system says of this process and of the disk that its data lies on. May block for the disk."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import time
+from pathlib import Path
+from typing import Final
+
+from skylog.metric import Kind, Metric, Sample
+
+_PROC: Final = Path("/proc/self")  # Linux; elsewhere what only it knows is left out
+
+
+def process_metrics(data_dir: Path) -> list[Metric]:
+    """Raises OSError where the data directory cannot be reached."""
+    disk = shutil.disk_usage(data_dir)
+    values: list[tuple[str, Kind, str, float]] = [
+        ("skylog_disk_free_bytes", "gauge", "Bytes that are free on the disk of the data directory.", disk.free),
+        ("skylog_disk_total_bytes", "gauge", "The size of that disk.", disk.total),
+        ("process_cpu_seconds_total", "counter", "CPU time of the broker, all threads.", time.process_time()),
+        ("process_max_fds", "gauge", "The limit of open files.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+    ]
+    if _PROC.exists():
+        resident_bytes = int((_PROC / "statm").read_text().split()[1]) * resource.getpagesize()
+        open_fds = len(os.listdir(_PROC / "fd"))
+        values += [
+            ("process_resident_memory_bytes", "gauge", "Memory of the broker.", resident_bytes),
+            ("process_open_fds", "gauge", "Files and sockets that are open.", open_fds),
+        ]
+    return [Metric(name, kind, text, [Sample(value, {})]) for name, kind, text, value in values]

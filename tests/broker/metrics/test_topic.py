@@ -1,0 +1,48 @@
+"""--metrics-topic: the broker's metrics through its own log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from skylog.broker.metrics import METRICS_TOPIC, MetricsTopic
+from skylog.client import Admin, Connection
+from skylog.testing import BrokerProcess, consume, wait_until
+from tests.broker.conftest import create_topic
+from tests.broker.process import BrokerThread, until
+from tests.broker.raw import RawClient
+
+from .reading import collected, value
+
+
+def test_every_value_is_a_message_with_the_name_as_its_key() -> None:
+    with BrokerProcess(options=["--metrics-topic"]) as broker:
+        admin = Admin(Connection(broker.bootstrap))
+        wait_until(lambda: METRICS_TOPIC in {topic.name for topic in admin.list_topics()}, "the topic")
+        wait_until(lambda: bool(consume(broker.bootstrap, METRICS_TOPIC)), "the first metrics")
+        messages = consume(broker.bootstrap, METRICS_TOPIC)
+        configs = {each.name: each.value for each in admin.describe_configs(METRICS_TOPIC)}
+    rows = [json.loads(message.value or b"") for message in messages]
+    assert all(message.key == row["name"].encode() for message, row in zip(messages, rows, strict=True))
+    assert all(row.keys() == {"node_id", "time_ms", "name", "labels", "value"} for row in rows)
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["skylog_build_info"]["value"] == 1
+    assert by_name["kafka_log_log_size"]["labels"] == {"topic": METRICS_TOPIC, "partition": "0"}
+    assert "kafka_log_logflushstats_logflushrateandtimems_count" in by_name
+    assert not any(name.endswith("_bucket") for name in by_name)
+    assert configs["retention.ms"] == "604800000"
+
+
+def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path / "data") as thread, RawClient(thread.port) as client:
+        create_topic(client, METRICS_TOPIC.replace("_", "."))  # whose name leaves no room for the other
+        publisher = MetricsTopic(thread.broker, interval_s=0.02)
+        thread.broker.background["metrics topic"] = publisher
+        thread.look(lambda _: publisher.start())
+        name = "skylog_background_failures_total"
+        until(lambda: value(collected(thread), name, job="metrics topic") >= 2, "failures")
+        topic = thread.broker.metadata.image.topics[METRICS_TOPIC.replace("_", ".")]
+        thread.run(thread.broker.topics.delete(topic))
+        until(lambda: bool(thread.look(lambda broker: broker.partitions.of_topic(METRICS_TOPIC))), "the topic")
+        until(lambda: client.end_offset(METRICS_TOPIC) > 0, "metrics in it")
+        thread.run(publisher.stop())

@@ -1,0 +1,261 @@
+"""The console's process beside a broker: when it is started, what it can ask, and that it never stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from skylog.broker.metrics import Health
+from skylog.cli import console_process
+from skylog.cli.console_process import ConsoleProcess
+from skylog.console import broker_beside
+from skylog.console.broker_beside import BrokerBeside, BrokerBesideError
+from skylog.console.listening import listen
+from skylog.metric import from_document
+from skylog.testing import BrokerProcess, wait_until
+from tests.broker.metrics.reading import collected, value
+from tests.broker.process import BrokerThread
+
+STAND_IN = [sys.executable, "-m", "tests.cli.stand_in_console"]
+NEVER_S = 3600.0
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from skylog.broker import Broker
+from skylog.broker.metrics import Health
+from skylog.cli.console_process import ConsoleProcess
+from skylog.console.listening import listen
+
+async def main():
+    broker = Broker(Path(sys.argv[1]))
+    await broker.start("127.0.0.1", 0)
+    sock = listen("127.0.0.1", 0)
+    console = ConsoleProcess(broker, Health(broker), sock, [sys.executable, "-m", "tests.cli.stand_in_console"], {})
+    console.start()
+    print(sock.getsockname()[1], flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+class Running:
+    """A broker with a console process beside it."""
+
+    def __init__(self, thread: BrokerThread, console: ConsoleProcess, port: int) -> None:
+        self.thread = thread
+        self.console = console
+        self.port = port
+
+    def visit(self, word: str) -> Any:
+        return visit(self.port, word)
+
+    @property
+    def pid(self) -> int | None:
+        return self.console.pid
+
+
+def visit(port: int, word: str) -> Any:
+    with socket.create_connection(("127.0.0.1", port), 20) as sock:
+        sock.sendall(word.encode() + b"\n")
+        return json.loads(sock.makefile().readline() or "null")
+
+
+@pytest.fixture
+def thread(tmp_path: Path) -> Iterator[BrokerThread]:
+    with BrokerThread(tmp_path / "data") as thread:
+        yield thread
+
+
+@contextlib.contextmanager
+def console_beside(
+    thread: BrokerThread, command: list[str] | None = None, start_after_s: float = NEVER_S
+) -> Iterator[Running]:
+    sock = listen("127.0.0.1", 0)
+    health = Health(thread.broker)
+    console = ConsoleProcess(thread.broker, health, sock, command or STAND_IN, {}, start_after_s)
+    thread.broker.background["console"] = console
+    port = sock.getsockname()[1]
+    thread.look(lambda _: console.start())
+    try:
+        yield Running(thread, console, port)
+    finally:
+        thread.run(console.stop())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children(pid: int) -> list[int]:
+    return [int(text) for path in Path(f"/proc/{pid}/task").glob("*/children") for text in path.read_text().split()]
+
+
+def test_there_is_no_process_before_the_first_visitor_who_is_then_served(thread: BrokerThread) -> None:
+    with console_beside(thread) as running:
+        thread.look(lambda _: None)
+        assert running.pid is None
+        assert running.visit("pid") == running.pid
+        assert running.pid is not None
+        assert os.getpriority(os.PRIO_PROCESS, running.pid) == os.getpriority(os.PRIO_PROCESS, 0) + 5
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_stop_that_comes_together_with_the_first_visitor_is_not_lost(thread: BrokerThread, turns: int) -> None:
+    with console_beside(thread) as running:
+
+        async def visit_and_stop() -> None:
+            with socket.create_connection(("127.0.0.1", running.port)):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await running.console.stop()
+
+        thread.run(visit_and_stop())
+
+
+def test_without_visitors_it_is_started_after_a_while(thread: BrokerThread) -> None:
+    with console_beside(thread, start_after_s=0.05) as running:
+        wait_until(lambda: running.pid is not None, "the console to be started")
+
+
+def test_the_broker_tells_its_metrics_and_its_health(thread: BrokerThread) -> None:
+    with console_beside(thread) as running:
+        metrics = from_document(running.visit("metrics"))
+        assert value(metrics, "kafka_server_replicamanager_partitioncount") == 0
+        health = running.visit("health")
+        assert (health["healthy"], health["node_id"]) == (True, 1)
+        assert "'nonsense' is no question" in running.visit("nonsense")
+        assert running.visit("metrics"), "the next question is answered as ever"
+
+
+def test_a_console_that_dies_is_counted_and_started_again(
+    thread: BrokerThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(console_process, "SHORTEST_PAUSE_S", 0.02)
+    with console_beside(thread) as running:
+        first = running.visit("pid")
+        assert running.visit("die") is None
+        assert running.visit("pid") != first
+        assert value(collected(thread), "skylog_background_failures_total", job="console") == 1
+        assert "console has failed in the last 5 minutes" in running.visit("health")["problems"][0]
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        "the console ended with code 3 and is started again in 0 s"
+    ]
+
+
+def test_a_console_that_cannot_be_started_is_tried_less_and_less_often(
+    thread: BrokerThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(console_process, "SHORTEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(console_process, "LONGEST_PAUSE_S", 0.04)
+    with console_beside(thread, ["/nonexistent/console"], start_after_s=0) as running:
+        wait_until(lambda: running.console.failures >= 4, "four attempts")
+    pauses = [record.args[1] for record in caplog.records if record.levelname == "ERROR" and record.args]  # type: ignore[index]
+    assert pauses[:4] == [0.01, 0.02, 0.04, 0.04]
+    assert "could not be started" in caplog.text
+
+
+def test_it_ends_with_the_broker(thread: BrokerThread) -> None:
+    with console_beside(thread) as running:
+        pid = running.visit("pid")
+        began = time.monotonic()
+    assert not is_alive(pid)
+    assert time.monotonic() - began < console_process.STOP_GRACE_S
+
+
+def test_one_that_does_not_listen_is_killed(thread: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_process, "STOP_GRACE_S", 0.1)
+    deaf = [sys.executable, "-c", "import signal; signal.pause()"]
+    with console_beside(thread, deaf, start_after_s=0) as running:
+        wait_until(lambda: running.pid is not None, "the console to be started")
+        pid = running.pid
+    assert pid is not None
+    assert not is_alive(pid)
+
+
+def test_it_ends_with_a_broker_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OWNER, str(tmp_path / "data")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            assert owner.stdout is not None
+            pid = visit(int(owner.stdout.readline()), "pid")
+            assert is_alive(pid)
+        finally:
+            owner.send_signal(signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), "the console to end")
+
+
+def test_secrets_are_not_on_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKYLOG_CONSOLE_TOKEN", "open-sesame")
+    with BrokerProcess(console=True) as broker:
+        port = int(broker.console_url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)):
+            wait_until(lambda: bool(children(broker.pid)), "the console to be started")
+            (pid,) = children(broker.pid)
+            wait_until(lambda: b"console" in Path(f"/proc/{pid}/cmdline").read_bytes(), "its command line")
+            assert b"open-sesame" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            assert b"SKYLOG_CONSOLE_TOKEN=open-sesame" in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_the_real_console_shows_what_its_broker_tells_and_ends_with_it() -> None:
+    with BrokerProcess(console=True) as broker:
+        with urllib.request.urlopen(f"{broker.console_url}/metrics", timeout=30) as response:
+            families = {family.name for family in text_string_to_metric_families(response.read().decode())}
+        assert {"skylog_build_info", "kafka_network_requestmetrics_totaltimems", "skylog_offline_logs"} <= families
+        with urllib.request.urlopen(f"{broker.console_url}/health", timeout=30) as response:
+            assert json.load(response)["healthy"] is True
+        (pid,) = children(broker.pid)
+        broker.kill()
+        wait_until(lambda: not is_alive(pid), "the console to end")
+
+
+# -- the console's end of the socket pair
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_beside, "PATIENCE_S", 0.05)
+
+    async def ask() -> None:
+        ours, theirs = socket.socketpair()
+        beside = BrokerBeside(theirs.detach())
+        with ours:
+            with pytest.raises(BrokerBesideError, match="did not tell its metrics"):
+                await beside.metrics()
+            ours.sendall(b'{"metrics": []}\n{"healthy": true}\n')
+            monkeypatch.setattr(broker_beside, "PATIENCE_S", 10)
+            assert await beside.health() == {"healthy": True}
+        await asyncio.wait_for(beside.ended(), 10)
+        with pytest.raises(BrokerBesideError, match="has gone"):
+            await beside.health()
+        await beside.close()
+
+    asyncio.run(ask())
+
+
+def test_who_waits_for_an_answer_hears_of_the_brokers_end() -> None:
+    async def ask() -> None:
+        ours, theirs = socket.socketpair()
+        beside = BrokerBeside(theirs.detach())
+        asyncio.get_running_loop().call_later(0.05, ours.close)
+        with pytest.raises(BrokerBesideError, match="gone without an answer"):
+            await beside.metrics()
+        await beside.close()
+
+    asyncio.run(ask())

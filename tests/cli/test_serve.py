@@ -1,0 +1,132 @@
+"""`skylog serve` as a user meets it: what it says where, and which consoles it refuses to open."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from skylog.cli.log_format import JsonFormatter
+from skylog.console.settings import DEFAULT_PORT
+
+SKYLOG = Path(sys.executable).with_name("skylog")
+
+
+@contextlib.contextmanager
+def serving(data_dir: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A broker that is stopped cleanly at the end, which must be within the time limit; read its output then."""
+    command = [str(SKYLOG), "serve", "--data-dir", str(data_dir), "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("listening on ")
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+
+
+def said(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it has said on stdout after its first line, and on stderr."""
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    return out, err
+
+
+def refused(*options: str) -> str:
+    """What it says on stderr where it does not start."""
+    command = [str(SKYLOG), "serve", "--port", "0", "--data-dir", os.devnull, *options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (result.returncode, result.stdout) == (1, "")
+    return result.stderr
+
+
+def test_the_console_is_announced_on_stderr_and_stdout_keeps_its_one_line(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--console-port", "0") as process:
+        out, err = said(process)
+    assert out == ""
+    (url,) = [line.removeprefix("console at ") for line in err.splitlines() if line.startswith("console at ")]
+    assert url.startswith("http://127.0.0.1:")
+
+
+def test_without_a_console_none_is_announced(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--no-console") as process:
+        _, err = said(process)
+    assert "console at" not in err
+
+
+def test_a_default_port_in_use_is_one_warning_and_no_console(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # in use by somebody else is in use, too
+            taken.bind(("127.0.0.1", DEFAULT_PORT))
+            taken.listen()
+        with serving(tmp_path / "data") as process:
+            _, err = said(process)
+    (warning,) = [line for line in err.splitlines() if "WARNING" in line]
+    assert "--console-port" in warning
+    assert "console at" not in err
+
+
+def test_a_port_in_use_that_was_asked_for_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        message = refused("--console-port", str(taken.getsockname()[1]))
+    assert "error: the console cannot listen on 127.0.0.1:" in message
+    assert "choose another --console-port" in message
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "no.such.host.invalid"])
+def test_a_console_beyond_this_machine_wants_credentials(host: str) -> None:
+    message = refused("--console-host", host, "--console-port", "0")
+    assert all(option in message for option in ("--console-token", "--console-user", "--console-password"))
+
+
+def test_a_console_beyond_this_machine_is_opened_with_a_token(tmp_path: Path) -> None:
+    options = ["--console-host", "0.0.0.0", "--console-port", "0", "--console-token", "open-sesame"]
+    with serving(tmp_path / "data", *options) as process:
+        _, err = said(process)
+    assert "console at http://0.0.0.0:" in err
+    assert "open-sesame" not in err
+
+
+def test_a_user_needs_a_password() -> None:
+    assert "--console-password" in refused("--console-user", "root")
+
+
+def test_the_log_as_json_is_one_object_per_line(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--log-format", "json", "--console-port", "0") as process:
+        out, err = said(process)
+    assert out == ""
+    lines = [json.loads(line) for line in err.splitlines()]
+    assert {"INFO"} == {line["level"] for line in lines}
+    assert lines[-1]["message"] == "broker 1 has stopped"
+    assert lines[-1]["logger"] == "skylog.broker.broker"
+    age = datetime.now(UTC) - datetime.fromisoformat(lines[-1]["time"])
+    assert 0 <= age.total_seconds() < 60
+    assert any(line["message"].startswith("console at http://") for line in lines)
+
+
+def test_an_exception_is_part_of_its_line() -> None:
+    def fail() -> logging.LogRecord:
+        try:
+            raise ValueError("no\nway")
+        except ValueError:
+            return logging.LogRecord("a.b", logging.ERROR, __file__, 1, "it %s", ("failed",), sys.exc_info())
+
+    text = JsonFormatter().format(fail())
+    assert "\n" not in text
+    line = json.loads(text)
+    assert (line["level"], line["logger"], line["message"]) == ("ERROR", "a.b", "it failed")
+    assert "ValueError: no\nway" in line["exception"]
+    assert line["time"].endswith("Z")
