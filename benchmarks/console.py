@@ -80,7 +80,7 @@ def _cost(report: Report, work_dir: Path, options: Options) -> None:
 
 def _produce(work_dir: Path, batch: bytes, options: Options, *, is_open: bool) -> float:
     data_dir = work_dir / "data"
-    console = ["--console-port", "0"] if is_open else ["--no-console"]
+    console = ["--console", "--console-port", "0"] if is_open else []
     frame = frames.produce_request("bench", batch)
     try:
         with broker(data_dir, *console, "--set", "log.retention.bytes=1000000000") as server:
@@ -129,7 +129,7 @@ def _looks(report: Report, work_dir: Path, options: Options) -> None:
     big_bytes = 500_000_000 if options.quick else 10_000_000_000
     count = 10 if options.quick else 40
     batch, messages = frames.batch_of_size(1_000_000)
-    with broker(work_dir / "looks", "--console-port", "0") as server:
+    with broker(work_dir / "looks", "--console", "--console-port", "0") as server:
         for topic, size_bytes in ((BIG, big_bytes), (SMALL, 3 * len(batch))):
             create_topic(server.address, topic)
             _fill(server, topic, batch, size_bytes // len(batch))

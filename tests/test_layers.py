@@ -19,8 +19,8 @@ LAYERS = (
     ("storage", "groups", "cluster", "net"),
     ("records", "protocol"),
     ("config",),
-    ("model", "metric", "job_status"),
-    ("errors", "clock"),
+    ("model", "metric", "job_status", "message_document"),
+    ("errors", "clock", "printable"),
 )
 HEIGHT = {name: -line for line, names in enumerate(LAYERS) for name in names}
 

@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import Producer
 
 from skylog.cli.input_format import JsonFormat
-from skylog.cli.message_view import as_object
 from skylog.client import Admin, Connection, PartitionReader
+from skylog.message_document import as_object
 
 SKYLOG = Path(sys.executable).with_name("skylog")
 STARTED = "listening on "
@@ -37,7 +37,18 @@ def until(condition: Callable[[], bool]) -> None:
 @contextlib.contextmanager
 def running_broker(data_dir: Path, *options: str) -> Iterator[str]:
     """`skylog serve` on a free port, stopped cleanly at the end; its address."""
-    command = [SKYLOG, "serve", "--data-dir", data_dir, "--port", "0", "--log-level", "warning", *options]
+    command = [
+        SKYLOG,
+        "serve",
+        "--data-dir",
+        data_dir,
+        "--port",
+        "0",
+        "--log-level",
+        "warning",
+        "--no-console",
+        *options,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

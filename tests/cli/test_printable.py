@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylog.cli.input_format import JsonFormat
-from skylog.cli.message_view import FileMessage, as_line, as_object
+from skylog.cli.message_view import FileMessage, as_line
 from skylog.cli.options import parse_when
-from skylog.cli.printable import as_text, escape_controls, iso_time, json_text
+from skylog.message_document import as_object
+from skylog.printable import as_text, escape_controls, iso_time, json_text
 
 HEADERS = st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.none() | st.binary()), max_size=3)
 MESSAGES = st.builds(

@@ -272,7 +272,7 @@ class StoredTier:
 
 
 def _is_audited(name: TopicPartition) -> bool:
-    return name.topic != AUDIT_TOPIC and not name.topic.startswith("__")
+    return not name.topic.startswith(("__", "_skylog_"))
 
 
 def _in_batches(values: Sequence[bytes]) -> Iterator[list[bytes]]:

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_when
-from skylog.cli.output import fail, note, print_heading, print_json, print_table, stdout, write
-from skylog.cli.printable import escape_controls, iso_time
+from skylog.cli.output import fail, note, print_heading, print_json, print_table, stderr, stdout, write
+from skylog.printable import escape_controls, iso_time
 
 if TYPE_CHECKING:
     from skylog.audit.report import Tier
     from skylog.audit.verdict import Balance, Sizes
-    from skylog.cli.audit_topic import AuditTopic
+    from skylog.console.audit_topic import AuditTopic
 
 NOT_BALANCED: Final = 1
 NOTHING_TO_JUDGE: Final = 2
 AGAIN_S: Final = 0.25
 FOREVER_MS: Final = 1 << 62
+SHOWN_FROM: Final = 20_000  # reports; fewer are read in no time
 
 _STYLES: Final = {
     "unjudged": "dim",
@@ -159,11 +160,11 @@ def show(
 
     [bold]skylog audit show --topic orders --since 1h[/]
     """
-    from skylog.cli.audit_topic import AuditTopic
+    from skylog.console.audit_topic import AuditTopic
 
     selection = Selection.parse(topic, group, since, until, grace, window, tiers)
     reports = AuditTopic(bootstrap)
-    reports.refresh()
+    _refresh(reports)
     found = selection.balances(reports)
     if json:
         print_json([balance_object(balance) for balance in found])
@@ -206,7 +207,7 @@ def verify(
     [bold]skylog audit verify --topic orders --tiers produced,stored,consumed --wait 30[/]
     """
     from skylog.audit import NoAuditTopicError
-    from skylog.cli.audit_topic import AuditTopic
+    from skylog.console.audit_topic import AuditTopic
 
     selection = Selection.parse(topic, group, since, until, grace, window, tiers)
     reports = AuditTopic(bootstrap)
@@ -214,7 +215,7 @@ def verify(
     while True:
         found: list[Balance] = []
         try:
-            reports.refresh()
+            _refresh(reports)
             found = selection.balances(reports, is_all_closed=wait_s is not None)
         except NoAuditTopicError as error:
             if time.monotonic() >= deadline:
@@ -291,32 +292,9 @@ def _tally(found: Sequence[Balance]) -> str:
 
 
 def balance_object(balance: Balance) -> dict[str, Any]:
-    return {
-        "topic": balance.topic,
-        "window_start": iso_time(balance.window_start_ms),
-        "window_start_ms": balance.window_start_ms,
-        "window_end_ms": balance.window_end_ms,
-        "produced": balance.produced,
-        "stored": balance.stored,
-        "consumed": dict(balance.consumed),
-        "landed": dict(balance.landed),
-        "bytes": {
-            "produced": balance.sizes.produced,
-            "stored": balance.sizes.stored,
-            "consumed": dict(balance.sizes.consumed),
-            "landed": dict(balance.sizes.landed),
-        },
-        "verdict": balance.verdict.value,
-        "findings": [
-            {
-                "tier": finding.tier.value,
-                "source": finding.source,
-                "verdict": finding.verdict.value,
-                "messages": finding.messages,
-            }
-            for finding in balance.findings
-        ],
-    }
+    from skylog.console.balance_document import balance_document
+
+    return {"window_start": iso_time(balance.window_start_ms), **balance_document(balance)}
 
 
 def _window_time(balance: Balance) -> str:
@@ -338,6 +316,20 @@ def _size(size_bytes: int | None) -> str:
     from rich.filesize import decimal
 
     return "-" if size_bytes is None else decimal(size_bytes)
+
+
+def _refresh(reports: AuditTopic) -> None:
+    status = stderr.status("")
+
+    def show(done: int, total: int) -> None:
+        if total >= SHOWN_FROM:
+            status.update(f"read {done:,} of {total:,} reports")
+            status.start()
+
+    try:
+        reports.refresh(show)
+    finally:
+        status.stop()
 
 
 def _note_oddities(reports: AuditTopic) -> None:

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from skylog.cli.message_view import as_line, as_object, as_rich
+from skylog.cli.message_view import as_line, as_rich
 from skylog.cli.output import note, stdout, write
-from skylog.cli.printable import json_text
 from skylog.client import (
     Admin,
     BrokerUnreachableError,
@@ -22,7 +21,9 @@ from skylog.client import (
     read_last,
 )
 from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.message_document import as_object
 from skylog.model import TopicPartition
+from skylog.printable import json_text
 
 NOTICE_S: Final = 2.0
 REFRESH_S: Final = 3.0

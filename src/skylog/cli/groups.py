@@ -10,8 +10,8 @@ import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes, parse_partitions, parse_when
 from skylog.cli.output import fail, note, print_heading, print_json, print_table, stdout
-from skylog.cli.printable import escape_controls
 from skylog.errors import SkylogError
+from skylog.printable import escape_controls
 
 if TYPE_CHECKING:
     from skylog.client import ConsumerGroup, ConsumerGroups, GroupMember, OffsetMove, ResetPlan, ResetTo
@@ -84,8 +84,8 @@ def _description(group: ConsumerGroup) -> dict[str, Any]:
             {
                 **each.partition._asdict(),
                 "committed_offset": each.committed_offset,
-                "start_offset": each.offsets.start_offset if each.offsets else None,
-                "end_offset": each.offsets.end_offset if each.offsets else None,
+                "start_offset": each.offsets.start_offset if each.offsets is not None else None,
+                "end_offset": each.offsets.end_offset if each.offsets is not None else None,
                 "lag": each.lag,
                 "member_id": each.member.member_id if each.member else None,
             }
@@ -102,7 +102,7 @@ def _print_description(group: ConsumerGroup) -> None:
         (
             *each.partition,
             _or_dash(each.committed_offset),
-            _or_dash(each.offsets.end_offset if each.offsets else None),
+            _or_dash(each.offsets.end_offset if each.offsets is not None else None),
             _or_dash(each.lag),
             *_member_cells(each.member),
         )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from skylog.cli.printable import NoJsonError, json_text, parse_json
 from skylog.errors import SkylogError
+from skylog.printable import NoJsonError, json_text, parse_json
 
 Arguments = dict[str, Any]
 

@@ -11,8 +11,8 @@ import typer
 
 from skylog.cli.options import AsJson
 from skylog.cli.output import byte_progress, print_json, write
-from skylog.cli.printable import escape_controls, iso_time, json_text
 from skylog.errors import SkylogError
+from skylog.printable import escape_controls, iso_time, json_text
 
 if TYPE_CHECKING:
     from skylog.cli.log_check import Report
@@ -136,7 +136,7 @@ def _messages(log: LogFiles, file: ReadOnlyFile, position: int, header: BatchHea
 
 
 def _record_objects(log: LogFiles, file: ReadOnlyFile, position: int, header: BatchHeader) -> Iterator[dict[str, Any]]:
-    from skylog.cli.message_view import as_object
+    from skylog.message_document import as_object
 
     for message in _messages(log, file, position, header):
         document = as_object(message)

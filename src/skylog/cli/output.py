@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 
-from skylog.cli.printable import escape_controls, json_text
+from skylog.printable import escape_controls, json_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -92,12 +92,18 @@ class Admin:
 
     def describe_configs(self, name: str) -> list[ConfigValue]:
         """Every key of a topic's configuration, by name."""
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = self._result(self._client.describe_configs([resource])[resource], f"topic '{name}'")
-        return [
-            ConfigValue(key, entries[key].value, _SOURCES.get(entries[key].source, "unknown"))
-            for key in sorted(entries)
-        ]
+        return self.describe_configs_of([name])[name]
+
+    def describe_configs_of(self, names: Iterable[str]) -> dict[str, list[ConfigValue]]:
+        """The same for many topics with one question. Raises KafkaError for the first that is not there."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        futures = self._client.describe_configs(resources, request_timeout=self._connection.timeout_s)
+        return {
+            resource.name: _config_values(self._result(future, f"topic '{resource.name}'"))
+            for resource, future in futures.items()
+        }
 
     # -- changing
 
@@ -170,3 +176,9 @@ class Admin:
             return future.result(self._connection.timeout_s + 1)
         except KafkaException as error:
             raise self._connection.error(error, doing) from error
+
+
+def _config_values(entries: Mapping[str, Any]) -> list[ConfigValue]:
+    return [
+        ConfigValue(key, entries[key].value, _SOURCES.get(entries[key].source, "unknown")) for key in sorted(entries)
+    ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from operator import methodcaller
+from typing import Any, Final, NamedTuple
 
 import orjson
 from confluent_kafka import Message as LibraryMessage
@@ -15,6 +16,11 @@ from skylog.client.serializers import Deserializer
 from skylog.model import TopicPartition
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+UNREADABLE_HEADERS: Final[Headers] = (("(headers that cannot be read: a name is not UTF-8)", None),)
+# Where a name is not UTF-8 the library returns something and sets an exception, too. A plain call, once Python has made
+# it quick, does not notice; one from C does.
+_library_headers: Final = methodcaller("headers")
 
 
 class Message(NamedTuple):
@@ -63,7 +69,13 @@ class Message(NamedTuple):
 
     @property
     def headers(self) -> Headers:
-        found: Any = self.raw.headers()
+        """In their order; UNREADABLE_HEADERS where a name is not UTF-8, which the library cannot hand out."""
+        try:
+            found: Any = _library_headers(self.raw)
+        except SystemError:
+            # The library would hand out the broken half of it next time.
+            self.raw.set_headers(list(UNREADABLE_HEADERS))
+            return UNREADABLE_HEADERS
         return tuple(found) if found else ()
 
     def text(self) -> str:

@@ -42,14 +42,19 @@ class PartitionReader:
     """
 
     def __init__(
-        self, connection: Connection, starts: Mapping[TopicPartition, int], *, must_hold_starts: bool = False
+        self,
+        connection: Connection,
+        starts: Mapping[TopicPartition, int],
+        *,
+        must_hold_starts: bool = False,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
+        """`settings` are librdkafka's, such as how much it fetches ahead."""
         self.at_end: set[TopicPartition] = set()
         self._lost_since: float | None = None
         self._connection = connection
-        self._consumer = connection.consumer(
-            {**_SETTINGS, "auto.offset.reset": "error"} if must_hold_starts else _SETTINGS
-        )
+        reset = {"auto.offset.reset": "error"} if must_hold_starts else {}
+        self._consumer = connection.consumer({**_SETTINGS, **reset, **(settings or {})})
         self.partitions = set(starts)
         self._consumer.assign([LibraryPartition(*partition, offset) for partition, offset in starts.items()])
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from skylog.client.admin import Admin
 from skylog.client.connection import Connection
-from skylog.client.message import Message
+from skylog.client.message import UNREADABLE_HEADERS, Message
 from skylog.client.partition_reader import PartitionReader
 from skylog.client.replay_plan import ReplayPlan
 from skylog.errors import SkylogError
@@ -152,10 +152,15 @@ class Replay:
             partition = message.partition
             where = partition if keeps else ANY_PARTITION
             when_ms = max(message.timestamp_ms, 0)
-            headers: Any = message.raw.headers()
+            headers = message.headers
+            if headers == UNREADABLE_HEADERS:
+                raise SkylogError(
+                    f"{message.topic_partition} at offset {message.offset} has a header whose name is not UTF-8, which "
+                    f"cannot be sent again; replay what is before it and from offset {message.offset + 1} on"
+                )
             while True:
                 try:
-                    produce(target, message.value, message.key, where, timestamp=when_ms, headers=headers)
+                    produce(target, message.value, message.key, where, timestamp=when_ms, headers=list(headers) or None)
                     break
                 except BufferError:
                     self._producer.poll(NAP_S)

@@ -27,7 +27,7 @@ class Topic:
     @property
     def is_internal(self) -> bool:
         """Whether the cluster keeps its own books in it."""
-        return self.name.startswith("__")
+        return self.name.startswith(("__", "_skylog_"))
 
     @property
     def replication_factor(self) -> int:

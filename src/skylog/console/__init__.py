@@ -1,6 +1,23 @@
-"""The console: a cluster in the browser. Reaches it through `client`, like any user; knows no broker's insides."""
+"""The console: a cluster in the browser. Reaches it through `client`, like any user; knows no broker's insides.
 
-from skylog.console.app import create_app
-from skylog.console.settings import Settings
+Nothing is imported before it is used: commands that read the audit need no web server.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from skylog.console.app import create_app
+    from skylog.console.settings import Settings
 
 __all__ = ["Settings", "create_app"]
+
+_MODULES: Final = {"Settings": "settings", "create_app": "app"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

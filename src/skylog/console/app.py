@@ -19,12 +19,18 @@ from starlette.staticfiles import StaticFiles
 
 from skylog import __version__
 from skylog.console import plot, words
+from skylog.console.audit_watch import AuditWatch
 from skylog.console.cluster import Cluster
 from skylog.console.credentials import Credentials
 from skylog.console.guard import Guard
+from skylog.console.jobs_watch import JobsWatch
+from skylog.console.messages.feed import Feeds
+from skylog.console.messages.replays import Replays
+from skylog.console.messages.view import kind, readable
 from skylog.console.page import Endings, Page, view
 from skylog.console.pages import ROUTES
 from skylog.console.settings import Settings
+from skylog.console.topic_configs import TopicConfigs
 from skylog.console.watch import MetricSource, Watch
 
 HERE: Final = Path(__file__).parent
@@ -56,6 +62,11 @@ class Console:
         self.broker = broker
         self.cluster = Cluster(settings.bootstrap)
         self.watch = Watch(self.cluster, broker)
+        self.topic_configs = TopicConfigs(self.cluster)
+        self.feeds = Feeds()
+        self.replays = Replays(self.cluster.connection)
+        self.audit = AuditWatch(self.cluster)
+        self.jobs = JobsWatch(self.cluster)
         self.templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -73,7 +84,11 @@ class Console:
             moment=words.moment,
             ago=words.ago,
             link=words.link,
+            kind=kind,
+            readable=readable,
             line_plot=plot.line_plot,
+            line=plot.Line,
+            lines=plot.lines,
             settings=settings,
             sections=SECTIONS,
             version=__version__,
@@ -82,7 +97,11 @@ class Console:
     def render(self, request: Request, page: Page) -> str:
         template = self.templates.get_template(page.template)
         return template.render(
-            page.document, title=page.title, path=request.url.path, query=request.url.query, problem=self.watch.problem
+            page.document,
+            title=page.title,
+            path=request.scope["path"],
+            query=request.scope["query_string"].decode("latin-1"),
+            problem=self.watch.problem,
         )
 
     def fragment(self, template: str, **values: Any) -> str:
@@ -104,6 +123,9 @@ def create_app(settings: Settings, broker: Broker | None = None) -> Starlette:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
+            console.audit.close()
+            console.jobs.close()
+            console.replays.stop()
             console.cluster.close()
 
     app = Starlette(
@@ -125,7 +147,7 @@ def create_app(settings: Settings, broker: Broker | None = None) -> Starlette:
 async def _not_found(request: Request, error: Exception) -> Response:
     """Pages that do not exist, and methods that a page does not take, in the console's own form."""
     assert isinstance(error, HTTPException)
-    told = error.detail if error.status_code != 404 else f"there is no page {request.url.path}"
+    told = error.detail if error.status_code != 404 else f"there is no page {request.scope['path']}"
     page = Page("problem.html", "Not found", {"error": told}, error.status_code, error.headers or {})
 
     async def show(_: Request) -> Page:

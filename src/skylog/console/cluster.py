@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
-from skylog.client import Admin, Connection, ConsumerGroups
+from skylog.client import Admin, BrokerUnreachableError, Connection, ConsumerGroups
 
 T = TypeVar("T")
 
@@ -47,9 +47,14 @@ class Cluster:
         except Empty:
             clients = Clients(self.connection())
         try:
-            return question(clients)
-        finally:
+            answer = question(clients)
+        except BrokerUnreachableError:
+            raise  # these clients may wait for something that never comes: they are not used again
+        except BaseException:
             self._idle.put(clients)
+            raise
+        self._idle.put(clients)
+        return answer
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -14,6 +14,7 @@ from skylog.errors import SkylogError
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_FIELDS: Final = 10_000
+_MAX_TIME_DIGITS: Final = 15  # of milliseconds: some 30,000 years
 
 
 class FieldError(SkylogError):
@@ -37,6 +38,10 @@ class Fields:
 
     def all(self, name: str) -> Sequence[str]:
         return [value for value in self._values.get(name, ()) if value]
+
+    def with_prefix(self, prefix: str) -> dict[str, str]:
+        """The texts of all fields whose names begin so, by the rest of the name."""
+        return {name[len(prefix) :]: texts[-1] for name, texts in self._values.items() if name.startswith(prefix)}
 
     def has(self, name: str) -> bool:
         return bool(self.all(name))
@@ -64,7 +69,7 @@ class Fields:
     def time_ms(self, name: str) -> int:
         """A moment as ISO 8601, in UTC unless it names a zone, or as milliseconds since 1970."""
         text = self.text(name).strip()
-        if text.isdecimal():
+        if text.isdecimal() and len(text) < 19:
             return int(text)
         try:
             moment = datetime.fromisoformat(text)

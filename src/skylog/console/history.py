@@ -62,6 +62,18 @@ class History:
         slots = ((start + step) % self._length for step in range(len(self._times)))
         return [(self._times[slot], ring[slot]) for slot in slots if not isnan(ring[slot])]
 
+    def unchanged_ms(self, key: Key) -> int:
+        """For how long a series has had its latest value; 0 where it has none."""
+        points = self.points(key)
+        if not points:
+            return 0
+        since_ms, value = points[-1]
+        for time_ms, earlier in reversed(points):
+            if earlier != value:
+                break
+            since_ms = time_ms
+        return points[-1][0] - since_ms
+
     def last(self, key: Key) -> float | None:
         """The latest value, if there was one at the latest moment."""
         if not self._times or key not in self._series:

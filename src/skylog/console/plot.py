@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -26,6 +26,11 @@ _COLOURS: Final = 6
 class Line:
     label: str
     points: Points
+
+
+def lines(series: Mapping[str, Points]) -> list[Line]:
+    """One for each, as many as can be told apart."""
+    return [Line(label, points) for label, points in list(series.items())[:_COLOURS]]
 
 
 def line_plot(title: str, lines: Sequence[Line], number: Callable[[float], str]) -> Markup:

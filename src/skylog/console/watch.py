@@ -30,6 +30,7 @@ BYTES_OUT: Final = "bytes_out"
 REQUESTS: Final = "requests"
 P99_MS: Final = "p99_ms"
 LAG: Final = "lag"
+COMMITTED: Final = "committed"
 CONNECTIONS: Final = "connections"
 
 
@@ -144,9 +145,13 @@ def figures(before: Look, look: Look) -> dict[Key, float]:
     values: dict[Key, float] = {}
     for group in look.groups.values():
         values[LAG, group.name] = group.lag
+        values[COMMITTED, group.name] = sum(each.committed_offset or 0 for each in group.partitions)
         for each in group.partitions:
+            name = (group.name, each.partition.topic, str(each.partition.partition))
             if each.lag is not None:
-                values[LAG, group.name, each.partition.topic, str(each.partition.partition)] = each.lag
+                values[LAG, *name] = each.lag
+            if each.committed_offset is not None:
+                values[COMMITTED, *name] = each.committed_offset
     connections = look.metrics.total("kafka_server_socketservermetrics_connection_count")
     if connections is not None:
         values[(CONNECTIONS,)] = connections

@@ -89,6 +89,7 @@ def _tell(story: Story, ending: Ending, seconds: float | None) -> bool:
         story.start_broker()
         limit = "" if seconds is None else f"it ends after {seconds:g} s; "
         note(f"broker at {story.bootstrap}, everything under {story.places.root}")
+        note(f"in the browser: {story.console_url}")
         note(f"{limit}Ctrl-C ends it in good order, a second one at once")
         return story.run(ending)
     except Exception:

@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 from skylog.cli.demo.jobs import JOBS, Job, Surroundings
-from skylog.cli.demo.places import Places
+from skylog.cli.demo.places import EVENTS, Places
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ def main(bootstrap: str, root: Path) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("skylog").setLevel(logging.INFO)
 
+    from skylog.spark.jobs.status_publisher import StatusPublisher
     from skylog.spark.session import start_session
 
     spark = start_session("skylog-demo", settings=_SETTINGS)
@@ -61,7 +62,8 @@ def main(bootstrap: str, root: Path) -> int:
 
     def run(name: str, job: Job) -> None:
         try:
-            job(Surroundings(spark, bootstrap, Places(root), stop))
+            with StatusPublisher(bootstrap, f"{name}: {EVENTS} -> {root}", name, [EVENTS]) as status:
+                job(Surroundings(spark, bootstrap, Places(root), stop, status))
         except Exception as error:  # nobody else hears of a thread's error
             logger.exception("job %s failed", name)
             voice.say(failed=f"job {name} failed: {error}")

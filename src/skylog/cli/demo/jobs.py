@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skylog.spark.jobs.runner import IncrementalJob, Progress
+    from skylog.spark.jobs.schedule import Schedule
+    from skylog.spark.jobs.status_publisher import StatusPublisher
 
 logger = logging.getLogger("skylog.demo")
 
@@ -32,9 +34,16 @@ class Surroundings(NamedTuple):
     bootstrap: str
     places: Places
     stop: Event
+    status: StatusPublisher
 
     def report(self, progress: Progress) -> None:
         logger.info("%s: batch %d: %d records", progress.job, progress.batch, progress.records)
+        self.status.report(progress)
+
+    def schedule(self) -> Schedule:
+        from skylog.spark.jobs.status_publisher import ReportedSchedule
+
+        return ReportedSchedule(_EVERY_S, self.status.waiting)
 
 
 Job = Callable[[Surroundings], None]
@@ -42,14 +51,13 @@ Job = Callable[[Surroundings], None]
 
 def _land(given: Surroundings) -> None:
     from skylog.spark.jobs.land import LandSettings, land
-    from skylog.spark.jobs.schedule import Schedule
 
     land(
         given.spark,
         given.bootstrap,
         [EVENTS],
         LandSettings(given.places.warehouse),
-        schedule=Schedule(_EVERY_S),
+        schedule=given.schedule(),
         stop=given.stop,
         report=given.report,
     )
@@ -74,10 +82,9 @@ def _rising(given: Surroundings) -> None:
 def _run(job: IncrementalJob, given: Surroundings) -> None:
     from skylog.spark.jobs.increments import Increments
     from skylog.spark.jobs.runner import run_increments
-    from skylog.spark.jobs.schedule import Schedule
 
     increments = Increments(given.bootstrap, [EVENTS], group=job.name)
-    run_increments(job, increments, given.spark, Schedule(_EVERY_S), given.stop, given.report)
+    run_increments(job, increments, given.spark, given.schedule(), given.stop, given.report)
 
 
 JOBS: Final[Mapping[str, Job]] = {"land": _land, "visits": _visits, "rising": _rising}

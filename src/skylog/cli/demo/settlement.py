@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from skylog.audit import DEFAULT_WINDOW_MS, NoAuditTopicError, Tier
-from skylog.cli.audit_topic import AuditTopic
 from skylog.cli.output import print_heading, print_table
-from skylog.cli.printable import escape_controls
+from skylog.console.audit_topic import AuditTopic
+from skylog.printable import escape_controls
 
 if TYPE_CHECKING:
     from skylog.audit.verdict import Balance

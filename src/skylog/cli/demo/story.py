@@ -37,12 +37,16 @@ class Story:
         self.places = places
         self._rate = rate
         self._since_ms = int(time.time() * 1000)
-        self._broker = BrokerProcess(places.broker, port=port)
+        self._broker = BrokerProcess(places.broker, port=port, console=True)
         self._pipeline: Pipeline | None = None
 
     @property
     def bootstrap(self) -> str:
         return self._broker.bootstrap
+
+    @property
+    def console_url(self) -> str:
+        return self._broker.console_url
 
     def start_broker(self) -> None:
         """Raises SkylogError that says what to do if the port is taken, or the data directory is in use."""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from skylog.cli.demo.places import GROUPS, JOBS
 from skylog.cli.output import stdout, write
-from skylog.cli.printable import escape_controls
+from skylog.printable import escape_controls
 
 if TYPE_CHECKING:
     from skylog.cli.demo.figures import Figures

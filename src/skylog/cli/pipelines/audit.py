@@ -6,12 +6,14 @@ import sys
 import time
 import warnings
 from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from skylog.audit import AUDIT_TOPIC
 from skylog.cli.audit import (
     FOREVER_MS,
     NOT_BALANCED,
@@ -28,8 +30,8 @@ from skylog.cli.audit import (
 )
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_when
 from skylog.cli.output import fail, note, print_json, write
-from skylog.cli.pipelines.running import Every, Master, Once, SparkConf, running
-from skylog.cli.printable import iso_time
+from skylog.cli.pipelines.running import Every, Master, Once, SparkConf, Work, running
+from skylog.printable import iso_time
 
 if TYPE_CHECKING:
     from skylog.spark.jobs.audit.books import Answer
@@ -89,21 +91,21 @@ def audit(
     since_ms = 0 if since is None else parse_when(since, started_ms, "--from")
     until_ms = FOREVER_MS if until is None else parse_when(until, started_ms, "--to")
     asked = Selection.parse(topic, group, None, None, grace, window, tiers)
-    with running("audit", once=once, every=every, master=master, conf=conf, as_json=json) as run:
+    work = Work(bootstrap, [AUDIT_TOPIC], None if into is None else into.absolute())
+    with running("audit", once=once, every=every, master=master, conf=conf, as_json=json, work=work) as run:
         from skylog.audit import NoAuditTopicError
         from skylog.client import BrokerUnreachableError
         from skylog.spark.jobs.audit.balance import Period
         from skylog.spark.jobs.audit.books import Question, answered, check_table
-        from skylog.spark.jobs.runner import plain_errors
-        from skylog.spark.jobs.schedule import Schedule
+        from skylog.spark.jobs.runner import Progress, plain_errors
 
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # it is not used
         if into is not None:
             check_table(into)
-        code = NOTHING_TO_JUDGE
+        code, looks = NOTHING_TO_JUDGE, 0
 
         def look() -> None:
-            nonlocal code
+            nonlocal code, looks
             now_ms, began = _now_ms(), time.monotonic()
             period = Period(since_ms, until_ms) if last_ms is None else Period(max(now_ms - last_ms, 0), now_ms)
             question = Question(period, asked.window_ms, asked.grace_ms, asked.topics, asked.groups, asked.required)
@@ -116,10 +118,14 @@ def audit(
                     fail(str(error), NOTHING_TO_JUDGE if isinstance(error, NoAuditTopicError) else 1)
                 note(f"audit: {error}")
                 return
-            note(f"audit: {messages:,} messages of the audit topic in {time.monotonic() - began:.1f} s")
+            took_s = time.monotonic() - began
+            run.tell(Progress("audit", looks, messages, took_s, -1))
+            looks += 1
+            note(f"audit: {messages:,} messages of the audit topic in {took_s:.1f} s")
 
+        schedule = run.schedule if run.schedule.has_rounds else replace(run.schedule, every_s=_PAUSE_S)
         with plain_errors("audit"):
-            for _ in (run.schedule if run.schedule.has_rounds else Schedule(_PAUSE_S)).rounds(run.stop):
+            for _ in schedule.rounds(run.stop):
                 look()
     raise typer.Exit(code)
 

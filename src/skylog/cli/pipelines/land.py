@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_pairs
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, running
 
 _SIZE: Final = re.compile(r"(\d+)\s*(KiB|MiB|GiB|kB|MB|GB|B)?")
 _UNITS_BYTES: Final = {
@@ -77,7 +77,8 @@ def land(
         parse_duration_ms(keep_replaced, "--keep-replaced"),
     )
     options = dict(parse_pairs(option, "--option"))
-    with running("land", once=once, every=every, master=master, conf=conf, as_json=json) as run:
+    work = Work(bootstrap, topics, warehouse.absolute(), options)
+    with running("land", once=once, every=every, master=master, conf=conf, as_json=json, work=work) as run:
         from skylog.spark.jobs.land import ENVELOPE, LandSettings, MergeSettings
         from skylog.spark.jobs.land import land as run_land
 

@@ -10,7 +10,7 @@ import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs, parse_when
 from skylog.cli.output import fail, note
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,8 @@ def materialize(
         raise typer.BadParameter("--as-of and --into go together", param_hint="--as-of")
     once = once or as_of is not None
     options = dict(parse_pairs(option, "--option"))
-    with running("materialize", once=once, every=every, master=master, conf=conf, as_json=json) as run:
+    work = Work(bootstrap, [topic], (into or table).absolute(), options)
+    with running("materialize", once=once, every=every, master=master, conf=conf, as_json=json, work=work) as run:
         from skylog.client import Admin
         from skylog.spark.jobs.increments import Increments
         from skylog.spark.jobs.materialize.job import Materialize

@@ -9,7 +9,7 @@ import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
 from skylog.cli.output import note
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, running
 
 
 def rekey(
@@ -59,7 +59,8 @@ def rekey(
         raise typer.BadParameter("a topic cannot be rekeyed into itself", param_hint="--into")
     state = state or Path("skylog-state", f"rekey-{'-'.join(sources)}-to-{into}")
     options = dict(parse_pairs(option, "--option"))
-    with running("rekey", once=once, every=every, master=master, conf=conf, as_json=json) as run:
+    work = Work(bootstrap, sources, into, options)
+    with running("rekey", once=once, every=every, master=master, conf=conf, as_json=json, work=work) as run:
         from skylog.spark.jobs.event_fields import EVENT_SCHEMA
         from skylog.spark.jobs.rekey import Rekey
         from skylog.spark.jobs.runner import plain_errors, run_queries

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_pairs
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, running
 
 
 def rising(
@@ -59,7 +59,8 @@ def rising(
         for text, option in ((period, "--period"), (recent, "--recent"), (bucket, "--bucket"))
     ]
     options = dict(parse_pairs(option, "--option"))
-    with running("rising", once=once, every=every, master=master, conf=conf, as_json=json) as run:
+    work = Work(bootstrap, topics, into, options)
+    with running("rising", once=once, every=every, master=master, conf=conf, as_json=json, work=work) as run:
         from skylog.spark.jobs.increments import Increments
         from skylog.spark.jobs.rising.job import RankingPublisher, Rising
         from skylog.spark.jobs.rising.ranking import PAGE, Period

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, running
 
 
 def visits(
@@ -60,7 +61,8 @@ def visits(
             f"expected such as attributes.org_id, got '{organisation}'", param_hint="--organisation"
         )
     options = dict(parse_pairs(option, "--option"))
-    with running("visits", once=once, every=every, master=master, conf=conf, as_json=json) as run:
+    work = Work(bootstrap, topics, f"{_without_password(database)} table {table}", options)
+    with running("visits", once=once, every=every, master=master, conf=conf, as_json=json, work=work) as run:
         from skylog.spark.jobs.increments import Increments
         from skylog.spark.jobs.runner import run_increments
         from skylog.spark.jobs.visits import ORGANISATION_FIELDS, Visits, open_store
@@ -73,3 +75,12 @@ def visits(
             run_increments(job, increments, run.spark, run.schedule, run.stop, run.report)
         finally:
             store.close()
+
+
+def _without_password(database: str) -> str:
+    """An address that may be shown to everybody."""
+    try:
+        address = urlsplit(database)
+        return f"{address.scheme}://{address.hostname or ''}{address.path}"
+    except ValueError:
+        return "a database"

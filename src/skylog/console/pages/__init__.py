@@ -5,12 +5,25 @@ from __future__ import annotations
 from typing import Final
 
 from skylog.console.page import Route
-from skylog.console.pages import audit, groups, login, messages, metrics, overview, pipelines, topics
+from skylog.console.pages import (
+    audit,
+    groups,
+    login,
+    message_streams,
+    messages,
+    metrics,
+    overview,
+    pipelines,
+    replays,
+    topics,
+)
 
 ROUTES: Final[tuple[Route, ...]] = (
     *overview.ROUTES,
     *topics.ROUTES,
     *messages.ROUTES,
+    *message_streams.ROUTES,
+    *replays.ROUTES,
     *groups.ROUTES,
     *audit.ROUTES,
     *pipelines.ROUTES,

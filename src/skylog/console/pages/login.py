@@ -29,7 +29,7 @@ async def login(request: Request) -> Page | Response:
         await asyncio.sleep(REFUSAL_S)
         return _form(target, "That is not right. Try again.", 401)
     response = RedirectResponse(target, 303)
-    is_secure = request.url.scheme == "https"
+    is_secure = request.scope["scheme"] == "https"
     cookie = credentials.session()
     response.set_cookie(COOKIE, cookie, SESSION_S, httponly=True, samesite="strict", secure=is_secure)
     return response

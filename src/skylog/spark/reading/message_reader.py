@@ -12,6 +12,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException,
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import TopicPartition as LibraryPartition
 
+from skylog.client import Message as ClientMessage
 from skylog.errors import KafkaError, SkylogError
 from skylog.spark.errors import DataLossError, ShortenedLogError
 from skylog.spark.kafka_settings import is_read_committed
@@ -108,7 +109,7 @@ def _batch(rows: Sequence[Message], part: ReadRange, schema: pa.Schema) -> pa.Re
         "offset": [row.offset() for row in rows],
         "timestamp": [max(time_ms, -1) * 1000 for _, time_ms in times],
         "timestampType": [int(kind == TIMESTAMP_LOG_APPEND_TIME) for kind, _ in times],
-        "headers": [_headers(row.headers()) for row in rows],
+        "headers": [_headers(ClientMessage(row).headers) for row in rows],
     }
     return pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in schema], schema=schema)
 

@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from skylog.audit import AUDIT_TOPIC, NoAuditTopicError, Report, ReportError, Tier
 from skylog.audit.books import Books
 from skylog.audit.consumer_tier import pending_reports
 from skylog.audit.ledger import check_report
-from skylog.cli.output import stderr
 from skylog.client import Admin, Connection, ConsumerGroups, OffsetRange, PartitionReader
 from skylog.model import TopicPartition
 
-SHOWN_FROM: Final = 20_000  # reports; fewer are read in no time
+Progress = Callable[[int, int], None]
+"""Told while reports are read: how many of how many."""
 
 
 class AuditTopic:
     """What is in the audit topic so far; `refresh` reads on from where it was.
 
     `foreign_count` messages of it are no reports. `begins_ms` is the time of its oldest report once retention has
-    deleted some: windows that begin earlier cannot be judged any more.
+    deleted some, or there have been more than `max_reports`, of which the oldest are left out: windows that begin
+    earlier cannot be judged any more.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str | Connection, max_reports: int | None = None) -> None:
         self.foreign_count = 0
         self.begins_ms = 0
-        self._connection = Connection(bootstrap)
+        self._max_reports = max_reports
+        self._connection = bootstrap if isinstance(bootstrap, Connection) else Connection(bootstrap)
         self._admin = Admin(self._connection)
         self._groups = ConsumerGroups(self._connection)
         self._reports: list[Report] = []
         self._pending: list[Report] = []
         self._read_up_to: dict[TopicPartition, int] = {}
 
-    def refresh(self) -> None:
+    def refresh(self, progress: Progress = lambda done, total: None) -> None:
         """Raises NoAuditTopicError."""
         topic = next((each for each in self._admin.list_topics() if each.name == AUDIT_TOPIC), None)
         if topic is None:
@@ -48,14 +49,17 @@ class AuditTopic:
         ranges = {}
         for key, offsets in self._admin.offset_ranges(topic.topic_partitions).items():
             start_offset = max(offsets.start_offset, self._read_up_to.get(key, 0))
+            if self._max_reports is not None:
+                start_offset = max(start_offset, offsets.end_offset - self._max_reports)
             ranges[key] = OffsetRange(start_offset, offsets.end_offset)
         cut = {key for key, offsets in ranges.items() if offsets.start_offset > self._read_up_to.get(key, 0)}
-        for key, report in self._read({key: offsets for key, offsets in ranges.items() if len(offsets)}):
+        for key, report in self._read({key: each for key, each in ranges.items() if len(each)}, progress):
             if key in cut:
                 cut.remove(key)
                 self.begins_ms = max(self.begins_ms, report.reported_at_ms)
             self._reports.append(report)
         self._read_up_to = {key: offsets.end_offset for key, offsets in ranges.items()}
+        self._forget()
 
     def books(self, window_ms: int) -> Books:
         books = Books(window_ms)
@@ -65,18 +69,23 @@ class AuditTopic:
             books.add(report)
         return books
 
-    def _read(self, ranges: dict[TopicPartition, OffsetRange]) -> Iterator[tuple[TopicPartition, Report]]:
+    def _forget(self) -> None:
+        """The oldest reports beyond the limit."""
+        if self._max_reports is not None and len(self._reports) > self._max_reports:
+            del self._reports[: -self._max_reports]
+            self.begins_ms = max(self.begins_ms, self._reports[0].reported_at_ms)
+
+    def _read(
+        self, ranges: dict[TopicPartition, OffsetRange], progress: Progress
+    ) -> Iterator[tuple[TopicPartition, Report]]:
         if not ranges:
             return
         total, done = sum(map(len, ranges.values())), 0
         reader = PartitionReader(self._connection, {key: offsets.start_offset for key, offsets in ranges.items()})
-        status = stderr.status("")
         try:
-            if total >= SHOWN_FROM:
-                status.start()
             for messages in reader.read_to_end(ranges):
                 done += len(messages)
-                status.update(f"read {done:,} of {total:,} reports")
+                progress(done, total)
                 for message in messages:
                     report = _decode(message.value)
                     if report is None:
@@ -84,7 +93,6 @@ class AuditTopic:
                     else:
                         yield TopicPartition(message.topic, message.partition), report
         finally:
-            status.stop()
             reader.close()
 
 
