@@ -1,8 +1,8 @@
 """What the console costs a broker, and what it takes to look into a large topic.
 
-Produce throughput of a broker whose overview is open in a browser, over that of a broker without a console: fresh
-processes in turn, in one run. The browser is a process that asks for the page every three seconds, as the page's script
-does. Then pages of messages at random offsets of a large topic, over the same of a small one.
+Produce throughput of a broker while its overview is open in a browser, over that while its console is stopped: in turn,
+with the same broker. The browser is a process that asks for the page every three seconds, as the page's script does.
+Then pages of messages at random offsets of a large topic, over the same of a small one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ import httpx
 
 from benchmarks import frames, load
 from benchmarks.channel import create_topic
-from benchmarks.limit import IN_FLIGHT, measure, sizes
+from benchmarks.limit import IN_FLIGHT, Run, Size, measure, sizes
 from benchmarks.report import Check, Column, Options, Report, Table, median
 from benchmarks.servers import GENERATOR_CORE, Server, broker, pin
 
@@ -34,6 +35,8 @@ LOOK_BAR = 1.3
 REFRESH_S = 3.0
 PATIENCE_S = 30.0
 BIG, SMALL = "big", "small"
+RETENTION = "log.retention.bytes=1000000000"
+PAIRS_PER_ROUND = 2
 
 VISITOR = f"""
 import httpx, sys, time
@@ -48,7 +51,7 @@ def run(options: Options) -> Report:
     work_dir = Path(tempfile.mkdtemp(prefix="skylog-console-", dir=options.work_dir))
     report = Report("console", "what the console costs, and how it looks into large topics")
     try:
-        _cost(report, work_dir, replace(options, seconds=4 if options.quick else 12))
+        _cost(report, work_dir, replace(options, seconds=3 if options.quick else 6))
         _looks(report, work_dir, options)
     finally:
         shutil.rmtree(work_dir)
@@ -60,46 +63,56 @@ def run(options: Options) -> Report:
 
 
 def _cost(report: Report, work_dir: Path, options: Options) -> None:
-    rows = []
-    for size in sizes()[:3]:
-        taken: dict[bool, list[float]] = {False: [], True: []}
-        for number in range(options.rounds):
-            for is_open in (False, True) if number % 2 else (True, False):
-                taken[is_open].append(_produce(work_dir, size.batch, options, is_open=is_open))
-        ratio = median([with_page / without for with_page, without in zip(taken[True], taken[False], strict=True)])
-        rows.append({"size": size.label, "without": median(taken[False]), "with": median(taken[True]), "ratio": ratio})
-        report.checks.append(Check(f"{size.label}: produce with a page open over none", ratio, COST_BAR))
+    rows = [_cost_row(work_dir, size, options) for size in sizes()[:3]]
+    report.checks += [
+        Check(f"{row['size']}: produce with a page open over none", row["ratio"], COST_BAR) for row in rows
+    ]
     columns = (
         Column("size", "batch"),
-        Column("without", "no console, requests/s", "{:,.0f}"),
+        Column("without", "console stopped, requests/s", "{:,.0f}"),
         Column("with", "page open, requests/s", "{:,.0f}"),
         Column("ratio", "ratio", "{:.3f}"),
+        Column("cpu_ratio", "broker's CPU per request, ratio", "{:.3f}"),
     )
-    report.tables.append(Table("produce throughput; medians", columns, rows))
+    report.tables.append(Table("produce throughput; medians of pairs of runs", columns, rows))
 
 
-def _produce(work_dir: Path, batch: bytes, options: Options, *, is_open: bool) -> float:
+def _cost_row(work_dir: Path, size: Size, options: Options) -> dict[str, Any]:
+    """One broker throughout: its console, and who looks at it, are stopped and let go on in turn (SIGSTOP, SIGCONT)."""
     data_dir = work_dir / "data"
-    console = ["--console", "--console-port", "0"] if is_open else []
-    frame = frames.produce_request("bench", batch)
+    frame = frames.produce_request("bench", size.batch)
+    taken: dict[bool, list[Run]] = {False: [], True: []}
     try:
-        with broker(data_dir, *console, "--set", "log.retention.bytes=1000000000") as server:
+        with broker(data_dir, "--console", "--console-port", "0", "--set", RETENTION) as server:
             create_topic(server.address, "bench")
-            with _visitor(server) if is_open else _nobody():
-                error_at = frames.produce_error_at("bench")
-                return measure(server, [[frame.data] * 64], error_at, options).requests_per_second
+            with _visitor(server) as visitor:
+                beside = [visitor, *_children(server.pid)]
+                for number in range(PAIRS_PER_ROUND * options.rounds):
+                    for is_open in (False, True) if number % 2 else (True, False):
+                        _signal(beside, signal.SIGCONT if is_open else signal.SIGSTOP)
+                        run = measure(server, [[frame.data] * 64], frames.produce_error_at("bench"), options)
+                        taken[is_open].append(run)
+                _signal(beside, signal.SIGCONT)
     finally:
         shutil.rmtree(data_dir)
+    pairs = list(zip(taken[True], taken[False], strict=True))
+    return {
+        "size": size.label,
+        "without": median([run.requests_per_second for run in taken[False]]),
+        "with": median([run.requests_per_second for run in taken[True]]),
+        "ratio": median([with_page.requests_per_second / none.requests_per_second for with_page, none in pairs]),
+        "cpu_ratio": median([with_page.cpu_us / none.cpu_us for with_page, none in pairs]),
+    }
 
 
 @contextmanager
-def _visitor(server: Server) -> Iterator[None]:
-    """Somebody who has the overview open."""
+def _visitor(server: Server) -> Iterator[int]:
+    """Somebody who has the overview open; the process id."""
     url = console_url(server)
     httpx.get(url, timeout=PATIENCE_S).raise_for_status()
     visitor = subprocess.Popen([sys.executable, "-c", VISITOR, url])
     try:
-        yield
+        yield visitor.pid
         if visitor.poll() is not None:
             raise RuntimeError("the visitor has left: a page could not be loaded")
     finally:
@@ -107,9 +120,14 @@ def _visitor(server: Server) -> Iterator[None]:
         visitor.wait()
 
 
-@contextmanager
-def _nobody() -> Iterator[None]:
-    yield
+def _children(pid: int) -> list[int]:
+    lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(number) for numbers in lists for number in numbers.split()]
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        os.kill(pid, number)
 
 
 def console_url(server: Server) -> str:
