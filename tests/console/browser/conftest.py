@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from tests.clients.peers.installation import NotAvailable, debian_program
 from tests.console.conftest import RunningConsole
@@ -64,6 +64,7 @@ def new_page(chromium: Browser) -> Iterator[Callable[[RunningConsole], Page]]:
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
         page.on("request", on_request)
         page.set_default_timeout(20_000)
+        expect.set_options(timeout=20_000)  # a look at the cluster is every 5 s, a refresh every 3
         return page
 
     yield open_page

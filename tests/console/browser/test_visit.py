@@ -87,7 +87,7 @@ def test_a_search_finds_a_needle_in_all_partitions_and_says_how_far_it_is(page: 
     page.goto("/topics/haystack/messages/search")
     page.get_by_label("Search for").fill("needle")
     page.get_by_role("button", name="Search").click()
-    expect(page.locator("#state")).to_contain_text("done: 1 found in 6,001 of 6,001 messages")
+    expect(page.locator("#outcome")).to_contain_text("done: 1 found in 6,001 of 6,001 messages")
     expect(page.locator("#rows tr")).to_have_count(1)
     expect(page.locator("#rows tr")).to_contain_text("a NEEDLE in it")
     keep_image(page, "search")
@@ -191,7 +191,7 @@ def test_hostile_content_is_text(new_page: NewPage, hostile: RunningConsole) -> 
     for path in PAGES:
         page.goto(path)
         if "search" in path:
-            expect(page.locator("#state")).to_contain_text("done")
+            expect(page.locator("#outcome")).to_contain_text("done")
         assert page.evaluate("window.hacked") is None, path
         assert page.locator("main script:not([src]), main img, main [onerror]").count() == 0, path
         if "messages" in path:
