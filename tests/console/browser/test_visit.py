@@ -53,7 +53,6 @@ def test_a_topic_is_created_and_what_is_produced_is_seen_live(
     expect(row).to_have_count(1)
     for text in ("order-7", '"total": 12.5', "source"):
         expect(row).to_contain_text(text)
-    keep_image(watcher, "follow")
 
 
 def test_messages_are_found_by_offset_and_by_time(page: Page, console: RunningConsole) -> None:
@@ -90,7 +89,6 @@ def test_a_search_finds_a_needle_in_all_partitions_and_says_how_far_it_is(page: 
     expect(page.locator("#outcome")).to_contain_text("done: 1 found in 6,001 of 6,001 messages")
     expect(page.locator("#rows tr")).to_have_count(1)
     expect(page.locator("#rows tr")).to_contain_text("a NEEDLE in it")
-    keep_image(page, "search")
 
 
 def test_a_group_is_reset_after_a_preview(page: Page, console: RunningConsole) -> None:
@@ -114,7 +112,6 @@ def test_a_group_is_reset_after_a_preview(page: Page, console: RunningConsole) -
     [group] = ConsumerGroups(bootstrap).describe_groups(["readers"])
     assert [each.committed_offset for each in group.partitions] == [4]
     expect(page.locator("#group")).to_contain_text("read-again")
-    keep_image(page, "group")
 
 
 def test_the_audit_goes_red_when_messages_are_lost(new_page: NewPage, tmp_path: Path) -> None:
