@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from skylog.job_status import MAX_TEXT, JobState, JobStatus, JobStatusError
+from skylog.job_status import MAX_NAME, MAX_TEXT, MAX_TOPICS, JobState, JobStatus, JobStatusError
 
 STATUS = JobStatus(
     "land: events -> /warehouse",
@@ -62,6 +62,37 @@ def test_an_error_is_cut_to_a_length_that_can_be_shown() -> None:
 def test_what_is_no_status_is_refused(value: bytes) -> None:
     with pytest.raises(JobStatusError, match="no status of a job"):
         JobStatus.decode(value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("reported_at_ms", 10**18),
+        ("reported_at_ms", -1),
+        ("started_at_ms", True),
+        ("batch_at_ms", 253_402_300_799_001),
+        ("lag", "9" * 400),
+        ("lag", 2**63),
+        ("pid", "9" * 30),
+        ("seconds", "NaN"),
+        ("seconds", 1e300),
+        ("records_total", 1.5),
+        ("name", {"a": 1}),
+        ("topics", "events"),
+        ("topics", [7]),
+    ],
+)
+def test_what_no_page_could_show_is_refused(field: str, value: object) -> None:
+    fields = orjson.loads(STATUS.encode()) | {field: value}
+    with pytest.raises(JobStatusError, match="no status of a job"):
+        JobStatus.decode(orjson.dumps(fields))
+
+
+def test_names_and_topics_are_cut_to_what_can_be_shown() -> None:
+    fields = orjson.loads(STATUS.encode()) | {"name": "n" * 9999, "host": "h" * 9999, "topics": ["t" * 9999] * 999}
+    status = JobStatus.decode(orjson.dumps(fields))
+    assert (len(status.name), len(status.host)) == (MAX_NAME, MAX_NAME)
+    assert status.topics == ("t" * MAX_NAME,) * MAX_TOPICS
 
 
 @pytest.mark.parametrize(

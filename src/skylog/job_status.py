@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -17,6 +18,9 @@ REPORT_EVERY_S: Final = 10.0
 """A job that is alive reports at least so often."""
 
 MAX_TEXT: Final = 2000  # of an error's characters
+MAX_NAME: Final = 500
+MAX_TOPICS: Final = 100
+LAST_TIME_MS: Final = 253_402_300_799_000  # the end of the year 9999
 
 
 class JobStatusError(SkylogError):
@@ -70,26 +74,67 @@ class JobStatus:
         """Raises JobStatusError. Keys that are not known are left alone: a later version may have more to say."""
         try:
             fields: dict[str, Any] = orjson.loads(data)
+            seconds = fields.get("seconds")
+            last_error = fields.get("last_error")
             return cls(
-                name=str(fields["name"]),
-                kind=str(fields.get("kind", "")),
-                host=str(fields.get("host", "")),
-                pid=int(fields.get("pid", 0)),
+                name=_text(fields["name"], MAX_NAME),
+                kind=_text(fields.get("kind", ""), MAX_NAME),
+                host=_text(fields.get("host", ""), MAX_NAME),
+                pid=_integer(fields.get("pid", 0)),
                 state=JobState(fields["state"]),
-                started_at_ms=int(fields["started_at_ms"]),
-                reported_at_ms=int(fields["reported_at_ms"]),
-                batch=_integer(fields.get("batch")),
-                batch_at_ms=_integer(fields.get("batch_at_ms")),
-                records=_integer(fields.get("records")),
-                seconds=None if fields.get("seconds") is None else float(fields["seconds"]),
-                lag=_integer(fields.get("lag")),
-                records_total=int(fields.get("records_total") or 0),
-                last_error=None if fields.get("last_error") is None else str(fields["last_error"])[:MAX_TEXT],
-                topics=tuple(map(str, fields.get("topics") or ())),
+                started_at_ms=_time_ms(fields["started_at_ms"]),
+                reported_at_ms=_time_ms(fields["reported_at_ms"]),
+                batch=_optional(_integer, fields.get("batch")),
+                batch_at_ms=_optional(_time_ms, fields.get("batch_at_ms")),
+                records=_optional(_integer, fields.get("records")),
+                seconds=None if seconds is None else _seconds(seconds),
+                lag=_optional(_integer, fields.get("lag")),
+                records_total=_integer(fields.get("records_total") or 0),
+                last_error=None if last_error is None else _text(last_error, MAX_TEXT),
+                topics=_names(fields.get("topics") or []),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise JobStatusError(f"this is no status of a job: {error!r}") from error
 
 
-def _integer(value: Any) -> int | None:
-    return None if value is None else int(value)
+# Anybody can write to the topic, and what is read is shown: nothing is taken that a page could not show.
+
+
+def _text(value: Any, limit: int) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, not {type(value).__name__}")
+    return value[:limit]
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list of topics, not {type(value).__name__}")
+    return tuple(_text(each, MAX_NAME) for each in value[:MAX_TOPICS])
+
+
+def _integer(value: Any) -> int:
+    """A number of JSON's, within 64 bits."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"expected a whole number, not {type(value).__name__}")
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("a number beyond 64 bits")
+    return value
+
+
+def _time_ms(value: Any) -> int:
+    time_ms = _integer(value)
+    if not 0 <= time_ms <= LAST_TIME_MS:
+        raise ValueError(f"{time_ms} ms is no time of the calendar")
+    return time_ms
+
+
+def _seconds(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"expected a number, not {type(value).__name__}")
+    if not 0 <= value <= LAST_TIME_MS:
+        raise ValueError("no length of time")
+    return float(value)
+
+
+def _optional(read: Callable[[Any], int], value: Any) -> int | None:
+    return None if value is None else read(value)

@@ -46,6 +46,22 @@ def json_text(document: Any, indent: int | None = None) -> str:
     return text if text.isprintable() else _CONTROLS_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
+def indentation_length(document: Any, enough: int) -> int:
+    """How much longer `json_text` is with an indent of 2 than without one; counting ends at `enough`.
+
+    Each item of a list or an object begins a line, and so does the bracket behind the last.
+    """
+    length, indent = 0, 0
+    level = [document]
+    while level and length < enough:
+        filled = [item for item in level if isinstance(item, dict | list) and item]
+        length += len(filled) * (1 + indent)
+        indent += 2
+        length += sum(len(item) * (1 + indent) + (len(item) if isinstance(item, dict) else 0) for item in filled)
+        level = [child for item in filled for child in (item.values() if isinstance(item, dict) else item)]
+    return length
+
+
 def parse_json(text: str) -> Any:
     """The document that `text` is. Raises NoJsonError, also for what Python reads but JSON does not know."""
     try:

@@ -1,7 +1,7 @@
 """A console as far as `skylog serve` is concerned: serves a socket and asks its broker, both by descriptor.
 
-A visitor sends a word on a line and gets a line back: `metrics` and `health` are asked of the broker, as is any word
-that is not known here; `pid` tells the process, `die` ends it.
+A visitor sends a word on a line and gets a line back: `metrics`, `brief` and `health` are asked of the broker, as is
+any word that is not known here; `pid` tells the process, `die` ends it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ async def answer(word: str, beside: BrokerBeside) -> object:
             return os.getpid()
         case "metrics":
             return to_document(await beside.metrics())
+        case "brief":
+            return to_document(await beside.metrics(brief=True))
         case "health":
             return await beside.health()
         case _:
             try:
-                return await beside._ask(word)
+                return (await beside._ask(word, 10)).end.result()
             except SkylogError as error:
                 return str(error)
 

@@ -25,6 +25,7 @@ from skylog.cli.console_process import ConsoleProcess
 from skylog.console import broker_beside
 from skylog.console.broker_beside import BrokerBeside, BrokerBesideError
 from skylog.console.listening import listen
+from skylog.console.page import status_of
 from skylog.metric import from_document
 from skylog.testing import BrokerProcess, wait_until
 from tests.broker.metrics.reading import collected, value
@@ -86,7 +87,7 @@ def console_beside(
     thread: BrokerThread, command: list[str] | None = None, start_after_s: float = NEVER_S
 ) -> Iterator[Running]:
     sock = listen("127.0.0.1", 0)
-    health = Health(thread.broker)
+    health = Health(thread.broker, apart_from={"console"})
     console = ConsoleProcess(thread.broker, health, sock, command or STAND_IN, {}, start_after_s)
     thread.broker.background["console"] = console
     port = sock.getsockname()[1]
@@ -142,6 +143,9 @@ def test_the_broker_tells_its_metrics_and_its_health(thread: BrokerThread) -> No
         health = running.visit("health")
         assert (health["healthy"], health["node_id"]) == (True, 1)
         assert "'nonsense' is no question" in running.visit("nonsense")
+        names = {metric.name for metric in metrics}
+        brief = {metric.name for metric in from_document(running.visit("brief"))}
+        assert names - brief == {"kafka_consumergroup_current_offset", "kafka_consumergroup_lag"}
         assert running.visit("metrics"), "the next question is answered as ever"
 
 
@@ -154,7 +158,7 @@ def test_a_console_that_dies_is_counted_and_started_again(
         assert running.visit("die") is None
         assert running.visit("pid") != first
         assert value(collected(thread), "skylog_background_failures_total", job="console") == 1
-        assert "console has failed in the last 5 minutes" in running.visit("health")["problems"][0]
+        assert running.visit("health")["healthy"], "the broker itself is well"
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
         "the console ended with code 3 and is started again in 0 s"
     ]
@@ -229,21 +233,68 @@ def test_the_real_console_shows_what_its_broker_tells_and_ends_with_it() -> None
 # -- the console's end of the socket pair
 
 
+async def questions(sock: socket.socket, count: int) -> None:
+    """Wait until a console has asked so many."""
+    sock.setblocking(False)
+    asked = b""
+    async with asyncio.timeout(10):
+        while asked.count(b"\n") < count:
+            asked += await asyncio.get_running_loop().sock_recv(sock, 4096)
+
+
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_beside, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(broker_beside, "METRICS_PATIENCE_S", 0.05)
 
     async def ask() -> None:
         ours, theirs = socket.socketpair()
         beside = BrokerBeside(theirs.detach())
         with ours:
-            with pytest.raises(BrokerBesideError, match="did not tell its metrics"):
+            with pytest.raises(BrokerBesideError, match=r"did not tell its metrics in 0\.05 s") as caught:
                 await beside.metrics()
-            ours.sendall(b'{"metrics": []}\n{"healthy": true}\n')
-            monkeypatch.setattr(broker_beside, "PATIENCE_S", 10)
-            assert await beside.health() == {"healthy": True}
+            assert status_of(caught.value) == 503
+            ours.sendall(b'1 more {"name": "a", "kind": "gauge", "help": "", "samples": []}\n1 end {}\n')
+            asked = asyncio.create_task(beside.health())
+            await questions(ours, 2)
+            ours.sendall(b'2 end {"healthy": true}\n')
+            assert await asked == {"healthy": True}
         await asyncio.wait_for(beside.ended(), 10)
         with pytest.raises(BrokerBesideError, match="has gone"):
             await beside.health()
+        await beside.close()
+
+    asyncio.run(ask())
+
+
+def test_the_health_is_told_while_the_metrics_are_still_being_told() -> None:
+    async def ask() -> None:
+        ours, theirs = socket.socketpair()
+        beside = BrokerBeside(theirs.detach())
+        with ours:
+            metrics = asyncio.create_task(beside.metrics())
+            health = asyncio.create_task(beside.health())
+            await questions(ours, 2)
+            piece = b'1 more {"name": "a", "kind": "gauge", "help": "", "samples": [{"value": %d, "labels": {}}]}\n'
+            ours.sendall(piece % 1 + b'2 end {"healthy": true}\n')
+            assert await health == {"healthy": True}
+            assert not metrics.done()
+            ours.sendall(piece % 2 + b"1 end {}\n")
+            (metric,) = await metrics
+            assert [sample.value for sample in metric.samples] == [1, 2]
+        await beside.close()
+
+    asyncio.run(ask())
+
+
+def test_probes_at_the_same_time_share_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_beside, "HEALTH_PATIENCE_S", 0.1)
+
+    async def ask() -> None:
+        ours, theirs = socket.socketpair()
+        beside = BrokerBeside(theirs.detach())
+        with ours:
+            errors = await asyncio.gather(*(beside.health() for _ in range(20)), return_exceptions=True)
+            assert all(isinstance(error, BrokerBesideError) for error in errors)
+            assert ours.recv(4096) == b"1 health\n"
         await beside.close()
 
     asyncio.run(ask())

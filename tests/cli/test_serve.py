@@ -86,6 +86,11 @@ def test_a_port_in_use_that_was_asked_for_is_an_error() -> None:
     assert "choose another --console-port" in message
 
 
+def test_an_address_that_was_asked_for_and_cannot_be_had_is_an_error() -> None:
+    message = refused("--console-host", "192.0.2.1", "--console-token", "open-sesame")  # nobody's, by RFC 5737
+    assert f"error: the console cannot listen on 192.0.2.1:{DEFAULT_PORT}" in message
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no.such.host.invalid"])
 def test_a_console_beyond_this_machine_wants_credentials(host: str) -> None:
     message = refused("--console-host", host, "--console-port", "0")

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from skylog.client import Admin, BrokerUnreachableError, Connection, OffsetRange, TopicNotFoundError
-from skylog.errors import ErrorCode, KafkaError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 from tests.cli.conftest import running_broker
 
@@ -101,3 +101,31 @@ def test_a_broker_that_cannot_be_reached_is_named_with_the_reason(address: str, 
         Admin(Connection(address)).list_topics()
     assert address in str(caught.value)
     assert reason in str(caught.value)
+
+
+def test_who_looks_at_many_partitions_sees_those_that_are_there(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic, 2)
+    there = TopicPartition(topic, 1)
+    gone = [TopicPartition(topic, 7), TopicPartition("never-made", 0)]
+    assert admin.reachable_offset_ranges([there, *gone]) == {there: OffsetRange(0, 0)}
+    assert admin.reachable_offset_ranges(gone) == {}
+
+
+def test_who_reads_is_told_of_a_partition_that_is_not_there(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic, 2)
+    with pytest.raises(SkylogError, match=f"{topic}-7"):
+        admin.offset_ranges([TopicPartition(topic, 0), TopicPartition(topic, 7)])
+
+
+def test_a_topic_deleted_since_it_was_listed_hides_no_other(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic, 1)
+    admin.create_topic(f"{topic}-deleted", 1)
+    listed = [TopicPartition(topic, 0), TopicPartition(f"{topic}-deleted", 0)]
+    assert set(admin.reachable_offset_ranges(listed)) == set(listed)
+    admin.delete_topics([f"{topic}-deleted"])
+    assert set(admin.reachable_offset_ranges(listed)) == {TopicPartition(topic, 0)}
+
+
+def test_offsets_of_a_cluster_that_is_away_are_not_taken_for_none() -> None:
+    with pytest.raises(BrokerUnreachableError):
+        Admin(Connection("127.0.0.1:1", timeout_s=2)).reachable_offset_ranges([TopicPartition("events", 0)])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaError as LibraryError
 
 from skylog.client import (
     Admin,
@@ -153,6 +156,30 @@ def test_groups_that_are_being_loaded_are_waited_for(tmp_path: Path) -> None:
 )
 def test_the_lag_is_what_the_log_still_has(committed: int | None, offsets: OffsetRange | None, lag: int | None) -> None:
     assert GroupPartition(TopicPartition("t", 0), committed, offsets, None).lag == lag
+
+
+def test_a_group_whose_coordinator_is_away_is_left_out_of_the_list_and_told_when_asked_for(
+    groups: ConsumerGroups, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound, lost = f"sound-{topic}", f"lost-{topic}"
+    for name in (sound, lost):
+        reset(groups, name, topic, 1)
+    fetch = groups._fetch_commits
+
+    def fetch_all_but_one(names: Sequence[str]) -> dict[str, Future[Any]]:
+        """One broker cannot be half away: what the library answers for a coordinator that is, in its place."""
+        fetched = fetch(names)
+        if lost in fetched:
+            fetched[lost] = Future()
+            fetched[lost].set_exception(KafkaException(LibraryError(LibraryError._TIMED_OUT)))
+        return fetched
+
+    monkeypatch.setattr(groups, "_fetch_commits", fetch_all_but_one)
+    listed = {group.name for group in groups.list_groups()}
+    assert sound in listed
+    assert lost not in listed
+    with pytest.raises(BrokerUnreachableError):
+        groups.describe_groups([lost])
 
 
 def test_of_many_active_members_some_are_named() -> None:

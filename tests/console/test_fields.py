@@ -23,6 +23,15 @@ def test_a_number_that_is_none_or_out_of_range_is_refused(text: str, told: str) 
         Fields([("n", text)]).integer("n", low=0, high=9)
 
 
+@pytest.mark.parametrize("limits", [{}, {"low": 0}, {"high": 5}])
+def test_a_number_beyond_64_bits_is_refused_without_limits_as_well(limits: dict[str, int]) -> None:
+    for text in ("9223372036854775808", "-9223372036854775809", "9" * 40):
+        with pytest.raises(FieldError, match="64 bits"):
+            Fields([("n", text)]).integer("n", **limits)
+    assert Fields([("n", "9223372036854775807")]).integer("n") == (1 << 63) - 1
+    assert Fields([("n", "-9223372036854775808")]).integer("n") == -(1 << 63)
+
+
 def test_times_are_utc_unless_they_name_a_zone() -> None:
     fields = Fields(
         [

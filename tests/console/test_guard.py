@@ -78,6 +78,20 @@ def test_a_change_from_a_page_of_another_origin_is_refused(console: RunningConso
     assert console.get("/topics/never-created.json").status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/topics.json", "/topics/t/messages/export", "/topics/t/messages/follow", "/metrics"])
+@pytest.mark.parametrize(("mode", "target"), [("no-cors", "image"), ("cors", "empty"), ("navigate", "iframe")])
+def test_a_page_of_another_site_cannot_make_the_console_work(
+    console: RunningConsole, path: str, mode: str, target: str
+) -> None:
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode, "sec-fetch-dest": target}
+    assert console.get(path, headers=headers).status_code == 403
+
+
+def test_a_link_on_another_site_leads_to_a_page(console: RunningConsole) -> None:
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert console.get("/topics", headers=headers).status_code == 200
+
+
 def test_a_change_from_our_own_page_is_made(console: RunningConsole) -> None:
     answer = console.post("/topics", **(CREATE | {"name": "created-by-form"}))
     assert answer.status_code == 303, answer.text
@@ -149,6 +163,7 @@ def test_health_is_open_to_everybody_and_tells_no_names(locked: RunningConsole) 
 def test_secrets_are_not_in_any_page(locked: RunningConsole) -> None:
     page = locked.client.get("/login").text
     assert TOKEN not in page
+    assert locked.broker.bootstrap not in page  # it is for strangers
 
 
 @pytest.mark.parametrize(
@@ -181,6 +196,14 @@ def test_read_only_shows_and_changes_nothing(read_only: RunningConsole) -> None:
     assert answer.status_code == 403
     assert "read-only" in answer.json()["error"]
     assert read_only.get("/topics/read-only-created.json").status_code == 404
+
+
+def test_one_can_log_in_and_out_of_a_read_only_console(broker: BrokerProcess) -> None:
+    with running_console(broker, "--read-only", environment={"SKYLOG_CONSOLE_TOKEN": TOKEN}) as running:
+        assert running.client.post("/login", data={"token": TOKEN}).status_code == 303
+        assert running.client.get("/topics.json").status_code == 200
+        assert running.client.post("/logout").status_code == 303
+        assert running.client.get("/topics.json").status_code == 401
 
 
 # -- what every answer carries

@@ -48,3 +48,20 @@ def test_it_is_known_for_how_long_a_value_has_not_changed() -> None:
         history.record(time_ms, {("a",): value})
     assert history.unchanged_ms(("a",)) == 3000
     assert history.unchanged_ms(("b",)) == 0
+
+
+def test_single_partitions_take_no_room_from_groups_and_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_DETAILS", 2)
+    history = History()
+    details = {("lag", "g", "t", str(number)): 1.0 for number in range(5)}
+    history.record(1, details | {("lag", "g"): 5.0})
+    assert history.last(("lag", "g")) == 5.0
+    assert sum(history.last(key) is not None for key in details) == 2
+    assert not history.is_full
+
+
+def test_only_the_asked_for_time_is_read() -> None:
+    history = History()
+    for time_ms in range(0, 100_000, 5000):
+        history.record(time_ms, {("a",): float(time_ms)})
+    assert history.points(("a",), 10_000) == [(85_000, 85_000.0), (90_000, 90_000.0), (95_000, 95_000.0)]

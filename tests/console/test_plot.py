@@ -52,3 +52,12 @@ def test_without_points_a_plot_says_so() -> None:
 def test_zeroes_are_a_line_at_the_bottom() -> None:
     [line] = polylines(line_plot("Lag", [Line("a", [(0, 0.0), (5000, 0.0)])], count))
     assert {y for _, y in line} == {line[0][1]}
+
+
+def test_points_that_are_always_far_apart_are_a_line() -> None:
+    points = [(number * 60_000, 1.0) for number in range(30)]
+    assert [len(line) for line in polylines(line_plot("Rate", [Line("in", points)], count))] == [30]
+
+
+def test_a_time_that_no_calendar_has_does_no_harm() -> None:
+    assert "Lag" in line_plot("Lag", [Line("a", [(0, 1.0), (10**18, 2.0)])], count)

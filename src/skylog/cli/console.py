@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,8 +11,10 @@ import typer
 from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
 from skylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from skylog.cli.output import stderr
+from skylog.config import read_properties
 from skylog.console.listening import listen, url_of
 from skylog.console.settings import DEFAULT_PORT, PASSWORD_VARIABLE, TOKEN_VARIABLE, USER_VARIABLE, Settings
+from skylog.errors import ConfigError
 
 
 def console(
@@ -35,6 +38,19 @@ def console(
     password: Annotated[
         str | None, typer.Option("--password", envvar=PASSWORD_VARIABLE, help="The password of that user.")
     ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="KEY=VALUE",
+            help="How to reach the cluster, as librdkafka has it: security.protocol=SASL_SSL, sasl.mechanism=PLAIN; "
+            "may be given many times.",
+        ),
+    ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option("--config", help="A file with such lines, the place for secrets; --option goes before it."),
+    ] = None,
     log_level: Annotated[
         str, typer.Option("--log-level", help="What to log on stderr: debug, info, warning or error.")
     ] = "warning",
@@ -53,15 +69,32 @@ def console(
     """
     import asyncio
 
-    settings = Settings(bootstrap, host, port, read_only, token, user, password)
+    settings = Settings(bootstrap, host, port, read_only, token, user, password, _options(config_file, options or []))
     settings.check()
     start_logging(log_level, log_format)
+    from skylog.client import Connection
     from skylog.console.broker_beside import BrokerBeside
     from skylog.console.serving import serve
 
+    Connection(bootstrap, settings.options).admin_client()  # what librdkafka refuses is told now, not on a page
     if listen_fd is not None:
         listener = socket.socket(fileno=listen_fd)
     else:
         listener = listen(host, port)
         stderr.print(f"console at {url_of(listener)} of the cluster at {bootstrap}", markup=False)
     asyncio.run(serve(settings, listener, None if broker_fd is None else BrokerBeside(broker_fd)))
+
+
+def _options(path: Path | None, texts: list[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    if path is not None:
+        try:
+            values = read_properties(path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read --config {path}: {error}") from error
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError("--option: expected KEY=VALUE")  # without the text, which may be a secret
+        values[key.strip()] = value.strip()
+    return values

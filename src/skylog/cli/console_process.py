@@ -4,9 +4,10 @@
 started when the first visitor connects, or after ten seconds: a broker that lives for a few seconds, as in a test,
 never pays its memory and CPU time. The visitor waits in the socket's backlog meanwhile.
 
-The two talk over a socket pair: the console writes `metrics` or `health` on a line and gets one line of JSON. Its end
-is the end of the console: the kernel closes it however the broker goes, by SIGKILL too. A console that dies is
-started again, later and later while it does not last.
+The two talk over a socket pair, see `skylog.console.broker_beside`. Questions are answered as they come, each in a
+task of its own: who asks for the health does not wait for the metrics of thousands of partitions. The socket's end is
+the end of the console: the kernel closes it however the broker goes, by SIGKILL too. A console that dies is started
+again, later and later while it does not last.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -80,6 +83,7 @@ class ConsoleProcess:
         self._start_after_s = start_after_s
         self._task: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._telling: set[str] = set()
         self.failures = 0
 
     @property
@@ -159,38 +163,73 @@ class ConsoleProcess:
     async def _answer(self, sock: socket.socket) -> None:
         """Answer a console until it ends."""
         reader, writer = await asyncio.open_unix_connection(sock=sock)
+        answers: set[asyncio.Task[None]] = set()
         try:
             while line := await reader.readline():
-                writer.write(await self._answer_to(line.decode(errors="replace").strip()) + b"\n")
-                await writer.drain()
+                tag, _, question = line.decode(errors="replace").strip().partition(" ")
+                task = asyncio.create_task(self._answer_one(_Answer(writer, tag), question))
+                answers.add(task)
+                task.add_done_callback(answers.discard)
         except (OSError, ValueError) as error:
             logger.warning("the console's questions cannot be read any more: %s", error)
         finally:
+            left = list(answers)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
             writer.close()
 
-    async def _answer_to(self, question: str) -> bytes:
+    async def _answer_one(self, answer: _Answer, question: str) -> None:
         try:
-            match question:
-                case "metrics":
-                    return await self._encode_metrics()
-                case "health":
-                    return orjson.dumps((await self._health.report()).to_document())
-                case _:
-                    return orjson.dumps({"error": f"'{question}' is no question; ask for metrics or health"})
+            await answer.end(await self._tell(answer, question))
+        except ConnectionError:
+            return  # the console has ended, which is told where it is waited for
         except Exception as error:
             self.failures += 1
             logger.exception("the console's question for %s could not be answered", question)
-            return orjson.dumps({"error": f"{type(error).__name__}: {error}"})
+            with contextlib.suppress(ConnectionError):
+                await answer.end({"error": f"{type(error).__name__}: {error}"})
 
-    async def _encode_metrics(self) -> bytes:
-        """One metric after the other: with thousands of partitions the event loop must not stand still for all."""
-        from skylog.broker.metrics import collect
+    async def _tell(self, answer: _Answer, question: str) -> dict[str, Any]:
+        """Tell all but the last line of an answer, which is returned."""
+        match question:
+            case "metrics" | "metrics brief" if question in self._telling:
+                return {"error": "an earlier question for the same is still being answered; ask again later"}
+            case "metrics" | "metrics brief":
+                self._telling.add(question)
+                try:
+                    await self._tell_metrics(answer, brief=question != "metrics")
+                finally:
+                    self._telling.discard(question)
+                return {}
+            case "health":
+                return (await self._health.report()).to_document()
+        return {"error": f"'{question}' is no question; ask for metrics, metrics brief or health"}
 
-        rows = []
-        for metric in await collect(self._broker):
-            rows += [orjson.dumps(row) for row in to_document([metric])]
-            await asyncio.sleep(0)
-        return b'{"metrics":[%b]}' % b",".join(rows)
+    async def _tell_metrics(self, answer: _Answer, *, brief: bool) -> None:
+        from skylog.broker.metrics import stream
+
+        async with aclosing(stream(self._broker, brief=brief)) as pieces:
+            async for piece in pieces:
+                await answer.add(to_document([piece])[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Lines to the console, with the tag of its question. Waits while the console does not read."""
+
+    writer: asyncio.StreamWriter
+    tag: str
+
+    async def add(self, document: dict[str, Any]) -> None:
+        await self._write("more", document)
+
+    async def end(self, document: dict[str, Any]) -> None:
+        await self._write("end", document)
+
+    async def _write(self, word: str, document: dict[str, Any]) -> None:
+        self.writer.write(b"%b %b %b\n" % (self.tag.encode(), word.encode(), orjson.dumps(document)))
+        await self.writer.drain()
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

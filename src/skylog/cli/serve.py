@@ -61,8 +61,13 @@ def serve(
         bool, typer.Option("--console/--no-console", help="Show the cluster in the browser; with /metrics and /health.")
     ] = True,
     console_host: Annotated[
-        str, typer.Option("--console-host", help="Address of the console; beyond this machine only with credentials.")
-    ] = "127.0.0.1",
+        str | None,
+        typer.Option(
+            "--console-host",
+            show_default="127.0.0.1",
+            help="Address of the console; beyond this machine only with credentials.",
+        ),
+    ] = None,
     console_port: Annotated[
         int | None,
         typer.Option(
@@ -111,18 +116,19 @@ def serve(
     wanted = None
     if console:
         credentials = (console_token, console_user, console_password)
-        wanted = Settings("", console_host, console_port or 0, console_read_only, *credentials)
+        where = (console_host or "127.0.0.1", DEFAULT_PORT if console_port is None else console_port)
+        wanted = Settings("", *where, console_read_only, *credentials)
         wanted.check("--console-")
     _raise_file_limit()
-    is_default = console_port is None
-    uvloop.run(Serving(data_dir, host, port, config, wanted, is_default, metrics_topic, log_format).run())
+    may_lack_console = console_port is None and console_host is None
+    uvloop.run(Serving(data_dir, host, port, config, wanted, may_lack_console, metrics_topic, log_format).run())
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
     """A broker and what runs beside it, as the options say.
 
-    With `is_default_port` the console is to have the usual port, or not to be there at all.
+    `may_lack_console`: nobody has said where the console is to be, so where its address is taken there is none.
     """
 
     data_dir: Path
@@ -130,7 +136,7 @@ class Serving:
     port: int
     config: ServerConfig
     console: Settings | None
-    is_default_port: bool
+    may_lack_console: bool
     metrics_topic: bool
     log_format: LogFormat
 
@@ -162,11 +168,11 @@ class Serving:
         """The console's socket, before anything else: a port in use is known at once. None without a console."""
         if self.console is None:
             return None
-        if not self.is_default_port:
-            return listen(self.console.host, self.console.port, "--console-port")
         try:
-            return listen(self.console.host, DEFAULT_PORT, "--console-port")
+            return listen(self.console.host, self.console.port, "--console-port")
         except SkylogError as error:
+            if not self.may_lack_console:
+                raise
             logger.warning("no console: %s", error)
             return None
 
@@ -182,7 +188,8 @@ class Serving:
             settings = replace(self.console, bootstrap=_address(REACHABLE.get(self.host, self.host), bound))
             environment = console_secrets(settings) | {LOG_FORMAT_VARIABLE: self.log_format.value}
             command = console_command(settings)
-            beside["console"] = ConsoleProcess(broker, Health(broker), listening, command, environment)
+            health = Health(broker, apart_from={"console"})
+            beside["console"] = ConsoleProcess(broker, health, listening, command, environment)
         broker.background |= beside
         for each in beside.values():
             each.start()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
+from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as LibraryPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
@@ -21,13 +22,29 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from skylog.client.connection import Connection
-from skylog.client.errors import TopicNotFoundError
+from skylog.client.errors import BrokerUnreachableError, TopicNotFoundError
 from skylog.client.topic import ConfigValue, OffsetRange, Partition, Topic
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import NO_OFFSET, TopicPartition
 
 BROKER_DECIDES: Final = -1
 
 _OFFSETS: Final[Any] = OffsetSpec  # its methods carry no types
+
+_NOBODY_TO_ASK: Final = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        LibraryError._NOENT,  # none of the partitions asked for has a leader
+        LibraryError._UNKNOWN_PARTITION,
+        LibraryError._UNKNOWN_TOPIC,
+    }
+)
+
+_REFUSED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
 _SOURCES: Final = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG.value: "topic",
@@ -80,10 +97,22 @@ class Admin:
         return self.describe_topics([name])[0]
 
     def offset_ranges(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """Where each partition begins and ends."""
+        """Where each partition begins and ends. Raises for the first that cannot be asked."""
         starts = self._list_offsets(partitions, _OFFSETS.earliest())
         ends = self._list_offsets(partitions, _OFFSETS.latest())
         return {partition: OffsetRange(starts[partition], ends[partition]) for partition in partitions}
+
+    def reachable_offset_ranges(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """The same of those that can be asked now, for whoever looks at a cluster of which a part is away.
+
+        Left out are partitions without a leader, with one that does not answer, and those that were just deleted.
+        Raises BrokerUnreachableError where no broker answers at all. Not for reading: what is left out would be missed.
+        """
+        starts = self._reachable_offsets(partitions, _OFFSETS.earliest())
+        ends = self._reachable_offsets(list(starts), _OFFSETS.latest())
+        if partitions and not ends:
+            self._connection.metadata(self._client)
+        return {partition: OffsetRange(starts[partition], end) for partition, end in ends.items()}
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int | None]:
         """The offset of each partition's first message at or after a time; None where there is none."""
@@ -96,14 +125,21 @@ class Admin:
 
     def describe_configs_of(self, names: Iterable[str]) -> dict[str, list[ConfigValue]]:
         """The same for many topics with one question. Raises KafkaError for the first that is not there."""
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        if not resources:
-            return {}
-        futures = self._client.describe_configs(resources, request_timeout=self._connection.timeout_s)
-        return {
-            resource.name: _config_values(self._result(future, f"topic '{resource.name}'"))
-            for resource, future in futures.items()
-        }
+        futures = self._ask_configs(names)
+        return {name: _config_values(self._result(future, f"topic '{name}'")) for name, future in futures.items()}
+
+    def visible_configs_of(self, names: Iterable[str]) -> dict[str, list[ConfigValue] | None]:
+        """The same without the topics that are not there, and with None for those that one may not see."""
+        found: dict[str, list[ConfigValue] | None] = {}
+        for name, future in self._ask_configs(names).items():
+            try:
+                found[name] = _config_values(self._result(future, f"topic '{name}'"))
+            except KafkaError as error:
+                if error.code in _REFUSED:
+                    found[name] = None
+                elif error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+        return found
 
     # -- changing
 
@@ -156,14 +192,35 @@ class Admin:
     # -- librdkafka
 
     def _list_offsets(self, partitions: Sequence[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
+        futures = self._ask_offsets(partitions, spec)
+        return {key: self._result(future, str(key)).offset for key, future in futures.items()}
+
+    def _reachable_offsets(self, partitions: Sequence[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
+        found = {}
+        for key, future in self._ask_offsets(partitions, spec).items():
+            try:
+                found[key] = self._result(future, str(key)).offset
+            except BrokerUnreachableError:
+                continue
+            except SkylogError as error:
+                cause = error.__cause__
+                if not isinstance(cause, KafkaException) or cause.args[0].code() not in _NOBODY_TO_ASK:
+                    raise
+        return found
+
+    def _ask_offsets(self, partitions: Sequence[TopicPartition], spec: Any) -> dict[TopicPartition, Future[Any]]:
         if not partitions:
             return {}
         wanted = {LibraryPartition(each.topic, each.partition): spec for each in partitions}
         futures = self._client.list_offsets(wanted, request_timeout=self._connection.timeout_s)
-        return {
-            TopicPartition(key.topic, key.partition): self._result(future, f"{key.topic}-{key.partition}").offset
-            for key, future in futures.items()
-        }
+        return {TopicPartition(key.topic, key.partition): future for key, future in futures.items()}
+
+    def _ask_configs(self, names: Iterable[str]) -> dict[str, Future[Any]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        futures = self._client.describe_configs(resources, request_timeout=self._connection.timeout_s)
+        return {resource.name: future for resource, future in futures.items()}
 
     def _start(self, operation: Any, items: list[Any]) -> dict[Any, Future[Any]]:
         """Begin an operation of the library, once a broker is known to answer."""

@@ -5,9 +5,11 @@ A group is looked at from outside, as any administrator can; joining one is a co
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -17,7 +19,7 @@ from confluent_kafka import TopicPartition as LibraryPartition
 
 from skylog.client.admin import Admin
 from skylog.client.connection import Connection
-from skylog.client.errors import TopicNotFoundError
+from skylog.client.errors import BrokerUnreachableError, TopicNotFoundError
 from skylog.client.group import (
     ConsumerGroup,
     GroupMember,
@@ -32,6 +34,8 @@ from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 AGAIN_S: Final = 0.1
 _COMES_LATER: Final = frozenset(
@@ -54,9 +58,13 @@ class ConsumerGroups:
     # -- looking
 
     def list_groups(self) -> list[ConsumerGroup]:
-        """Every group that has a name, by name."""
+        """Every group that has a name, by name, but for those whose coordinator cannot be asked now.
+
+        What a group reads of partitions that cannot be asked is there without offsets.
+        """
         topics = self._topics()
-        return [group for group in self._look(self._patiently(self._names), topics) if group.exists]
+        sightings = self._see_reachable(self._patiently(self._reachable_names))
+        return [group for group in self._groups(sightings, topics) if group.exists]
 
     def describe_groups(self, names: Sequence[str]) -> list[ConsumerGroup]:
         """The groups of these names. Raises GroupNotFoundError for the first that is not there."""
@@ -88,7 +96,11 @@ class ConsumerGroups:
         """
         if wanted is None:
             [group] = self.describe_groups([name])
-            offsets = {each.partition: each.offsets for each in group.partitions if each.offsets is not None}
+            there = {key for topic in self._topics().values() for key in topic.topic_partitions}
+            # All of them or none: a partition that cannot be asked now would be left where it is, unnoticed.
+            offsets = self._admin.offset_ranges(
+                [each.partition for each in group.partitions if each.partition in there]
+            )
             if not offsets:
                 raise SkylogError(f"group '{name}' reads nothing yet; name the topics to reset it in")
         else:
@@ -129,45 +141,105 @@ class ConsumerGroups:
         return {topic.name: topic for topic in self._admin.list_topics()}
 
     def _names(self) -> list[str]:
+        names, errors = self._list()
+        for error in errors:
+            raise error
+        return names
+
+    def _reachable_names(self) -> list[str]:
+        """The groups of those brokers that answer."""
+        names, errors = self._list()
+        for error in errors:
+            if not names or not isinstance(error, BrokerUnreachableError):
+                raise error
+        return names
+
+    def _list(self) -> tuple[list[str], list[SkylogError]]:
         listing = self._client.list_consumer_groups(request_timeout=self._connection.timeout_s)
         found = self._result(listing, "cannot list the groups")
-        for error in found.errors:
-            raise self._connection.error(error, "cannot list the groups")
-        return sorted(each.group_id for each in found.valid if each.group_id)
+        errors = [self._connection.error(error, "cannot list the groups") for error in found.errors]
+        return sorted(each.group_id for each in found.valid if each.group_id), errors
 
     def _look(self, names: Sequence[str], topics: Mapping[str, Topic]) -> list[ConsumerGroup]:
         """Groups as they are, also those that are not there."""
-        sightings = self._patiently(partial(self._see, names))
-        there = {key for topic in topics.values() for key in topic.topic_partitions}
+        return self._groups(self._patiently(partial(self._see, names)), topics)
+
+    def _groups(self, sightings: Sequence[_Sighting], topics: Mapping[str, Topic]) -> list[ConsumerGroup]:
+        led = {
+            TopicPartition(topic.name, partition.index)
+            for topic in topics.values()
+            for partition in topic.partitions
+            if partition.leader >= 0
+        }
         read = {key for sighting in sightings for key in sighting.partitions(topics)}
-        ranges = self._admin.offset_ranges(sorted(read & there))
+        ranges = self._admin.reachable_offset_ranges(sorted(read & led))
         return [sighting.group(topics, ranges) for sighting in sightings]
 
     def _see(self, names: Sequence[str]) -> list[_Sighting]:
+        seen, errors = self._try_to_see(names)
+        for error in errors.values():
+            raise error
+        return list(seen.values())
+
+    def _see_reachable(self, names: Sequence[str]) -> list[_Sighting]:
+        """Without the groups that cannot be seen; waits for those whose coordinator is about to be there."""
+        seen: dict[str, _Sighting] = {}
+        errors: dict[str, SkylogError] = {}
+
+        def look() -> None:
+            nonlocal errors
+            more, errors = self._try_to_see([name for name in names if name not in seen])
+            seen.update(more)
+            for error in errors.values():
+                if isinstance(error, KafkaError) and error.code in _COMES_LATER:
+                    raise error
+
+        with suppress(KafkaError):
+            self._patiently(look)
+        if errors and not seen:
+            self._topics()
+        for name, error in errors.items():
+            logger.info("group '%s' is left out of the list: %s", name, error)
+        return [seen[name] for name in names if name in seen]
+
+    def _try_to_see(self, names: Sequence[str]) -> tuple[dict[str, _Sighting], dict[str, SkylogError]]:
+        """Groups by name, and what went wrong with the others."""
         if not all(names):
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
         if not names:
-            return []
+            return {}, {}
         timeout_s = self._connection.timeout_s
         described = self._client.describe_consumer_groups(list(names), request_timeout=timeout_s)
-        commits = self._commits(names)
-        sightings = []
+        fetched = self._fetch_commits(names)
+        seen: dict[str, _Sighting] = {}
+        errors: dict[str, SkylogError] = {}
         for name in names:
-            description = self._result(described[name], f"cannot describe group '{name}'")
-            rows = commits[name]
-            committed = {TopicPartition(row.topic, row.partition): row.offset for row in rows if row.offset >= 0}
-            sightings.append(_Sighting(description, committed))
-        return sightings
+            try:
+                description = self._result(described[name], f"cannot describe group '{name}'")
+                rows = self._commits_of(name, fetched)
+            except SkylogError as error:
+                errors[name] = error
+            else:
+                committed = {TopicPartition(row.topic, row.partition): row.offset for row in rows if row.offset >= 0}
+                seen[name] = _Sighting(description, committed)
+        return seen, errors
 
     def _commits(self, names: Sequence[str]) -> dict[str, Sequence[LibraryPartition]]:
+        fetched = self._fetch_commits(names)
+        return {name: self._commits_of(name, fetched) for name in names}
+
+    def _fetch_commits(self, names: Sequence[str]) -> dict[str, Future[Any]]:
         fetched: dict[str, Future[Any]] = {}
         for name in names:  # the library takes one group at a time
             asked = [ConsumerGroupTopicPartitions(name)]
             fetched |= self._client.list_consumer_group_offsets(asked, request_timeout=self._connection.timeout_s)
-        return {
-            name: self._result(fetched[name], f"cannot read the offsets of group '{name}'").topic_partitions
-            for name in names
-        }
+        return fetched
+
+    def _commits_of(self, name: str, fetched: Mapping[str, Future[Any]]) -> Sequence[LibraryPartition]:
+        rows: Sequence[LibraryPartition] = self._result(
+            fetched[name], f"cannot read the offsets of group '{name}'"
+        ).topic_partitions
+        return rows
 
     def _targets(
         self, group: ConsumerGroup, to: ResetTo, value: int, offsets: Mapping[TopicPartition, OffsetRange]

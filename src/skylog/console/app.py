@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -60,7 +61,7 @@ class Console:
         self.settings = settings
         self.credentials = Credentials(settings)
         self.broker = broker
-        self.cluster = Cluster(settings.bootstrap)
+        self.cluster = Cluster(settings.bootstrap, settings.options)
         self.watch = Watch(self.cluster, broker)
         self.topic_configs = TopicConfigs(self.cluster)
         self.feeds = Feeds()
@@ -96,12 +97,13 @@ class Console:
 
     def render(self, request: Request, page: Page) -> str:
         template = self.templates.get_template(page.template)
+        pairs = [(name, value) for name, value in request.query_params.multi_items() if name != "format"]
         return template.render(
             page.document,
             title=page.title,
             path=request.scope["path"],
-            query=request.scope["query_string"].decode("latin-1"),
-            problem=self.watch.problem,
+            json_link=f"?{urlencode([*pairs, ('format', 'json')])}",
+            watch_problem=self.watch.problem,
         )
 
     def fragment(self, template: str, **values: Any) -> str:

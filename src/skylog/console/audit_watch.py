@@ -60,9 +60,12 @@ class AuditWatch:
         return self._seen
 
     async def summary(self) -> dict[str, Any] | None:
-        """How many windows of the last day have each verdict, and the worst findings; None without an audit topic."""
+        """How many windows of the last day have each verdict, and the worst findings; None without an audit topic.
+
+        `problem` says why they are not up to date, if so; `as_of_ms` is None while they are read for the first time.
+        """
         seen = await self.books()
-        if not seen.exists:
+        if not seen.exists and seen.as_of_ms is not None and self.problem is None:
             return None
         since_ms = time.time_ns() // 1_000_000 - DAY_MS
         windows = [balance for balance in seen.windows if balance.window_end_ms > since_ms]
@@ -70,6 +73,7 @@ class AuditWatch:
         wrong.sort(key=lambda balance: (-SEVERITY[balance.verdict], -balance.findings[0].messages))
         return {
             "as_of_ms": seen.as_of_ms,
+            "problem": self.problem,
             "windows": dict(Counter(balance.verdict.value for balance in windows)),
             "worst": [
                 {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -16,6 +17,8 @@ from skylog.console.settings import Settings
 
 COOKIE: Final = "skylog_session"
 SESSION_S: Final = 12 * 3600
+REFUSAL_S: Final = 0.5
+GUESSES_AT_ONCE: Final = 4
 
 
 class Credentials:
@@ -24,6 +27,7 @@ class Credentials:
     def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._now = now
+        self._guesses = asyncio.Semaphore(GUESSES_AT_ONCE)
         secrets = (settings.token or "", settings.user or "", settings.password or "")
         self._key = hashlib.sha256(b"".join(hashlib.sha256(text.encode()).digest() for text in secrets)).digest()
 
@@ -45,6 +49,11 @@ class Credentials:
     def is_user(self, user: str, password: str) -> bool:
         is_known = _equal(user, self._settings.user or "") & _equal(password, self._settings.password or "")
         return bool(self._settings.user) and is_known
+
+    async def slow_down(self) -> None:
+        """After credentials that were wrong: guessing takes long, also many at a time."""
+        async with self._guesses:
+            await asyncio.sleep(REFUSAL_S)
 
     def session(self) -> str:
         """The value of a cookie that lets in for half a day."""

@@ -14,6 +14,7 @@ from skylog.errors import SkylogError
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_FIELDS: Final = 10_000
+_SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
 _MAX_TIME_DIGITS: Final = 15  # of milliseconds: some 30,000 years
 
 
@@ -52,7 +53,9 @@ class Fields:
             number = int(text)
         except ValueError:
             raise FieldError(f"'{name}' must be a whole number, not '{text}'") from None
-        if (low is not None and number < low) or (high is not None and number > high):
+        if not (_SMALLEST if low is None else low) <= number <= (_LARGEST if high is None else high):
+            if not _SMALLEST <= number <= _LARGEST:
+                raise FieldError(f"'{name}' must be a number of 64 bits, not '{text}'")
             limits = f"at least {low}" if high is None else f"between {low} and {high}"
             raise FieldError(f"'{name}' must be {limits}, not {number}")
         return number

@@ -5,8 +5,8 @@ In this order a request is refused
 * with 421 if it names a host that is not ours, where nobody has to log in: a foreign page that lets its own name point
   to this machine (DNS rebinding) would otherwise read everything;
 * with 401, or the way to the login page, without the credentials that the settings ask for;
-* with 403 if it changes something and comes from a page of another origin, as the browser itself says
-  (`Sec-Fetch-Site`, `Origin`). A client that sends neither is no browser;
+* with 403 if a page of another origin makes it, as the browser itself says (`Sec-Fetch-Site`, `Origin`), and it changes
+  something or is more than a visitor following a link. A client that sends neither is no browser;
 * with 403 if it changes something and the console is read-only.
 
 What is let through gets headers that keep a page from running or loading anything that is not ours.
@@ -26,6 +26,7 @@ from skylog.console.credentials import Credentials
 from skylog.console.settings import Settings, is_loopback
 
 PUBLIC: Final = ("/health", "/login", "/static/")
+_CHANGES_NOTHING: Final = ("/login", "/logout")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _CONTENT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -64,6 +65,8 @@ class Guard:
             await send(message)
 
         refusal = self._refusal(HTTPConnection(scope), scope["method"])
+        if refusal is not None and refusal.status_code == 401 and "authorization" in Headers(scope=scope):
+            await self._credentials.slow_down()
         await (refusal or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, request: HTTPConnection, method: str) -> Response | None:
@@ -73,11 +76,10 @@ class Guard:
             return _refuse(421, f"this console does not answer to the name {request.headers.get('host', '')!r}")
         if not is_public and not self._credentials.admit(request):
             return self._ask_for_credentials(request, method)
-        if method in _SAFE_METHODS:
-            return None
-        if not _is_same_origin(request.headers):
+        is_change = method not in _SAFE_METHODS
+        if not _is_same_origin(request.headers) and (is_change or not _is_visit(request.headers)):
             return _refuse(403, "this request comes from a page of another origin")
-        if self._settings.read_only and not is_public:
+        if is_change and self._settings.read_only and path not in _CHANGES_NOTHING:
             return _refuse(403, "this console is read-only; start it without --read-only to change things")
         return None
 
@@ -101,6 +103,12 @@ def _is_same_origin(headers: Headers) -> bool:
         return site in ("same-origin", "none")
     origin = headers.get("origin")
     return origin is None or origin.partition("://")[2] == headers.get("host")
+
+
+def _is_visit(headers: Headers) -> bool:
+    """Whether somebody comes to a page, by a link on another site, rather than that site using it unseen."""
+    mode, target = headers.get("sec-fetch-mode", "navigate"), headers.get("sec-fetch-dest", "document")
+    return mode == "navigate" and target == "document"
 
 
 def _name_in(host: str) -> str:

@@ -14,6 +14,7 @@ from skylog.console import words
 from skylog.console.cluster import Cluster
 from skylog.console.history import Points
 from skylog.console.on_demand import OnDemand
+from skylog.errors import SkylogError
 from skylog.job_status import JOBS_TOPIC, JobState, JobStatus, JobStatusError
 from skylog.model import TopicPartition
 
@@ -24,7 +25,8 @@ RECENT_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 MAX_JOBS: Final = 500
 _MAX_POINTS: Final = 720
-_MAX_ROUND_S: Final = 60.0
+_MAX_ROUND_S: Final = 10.0
+_QUIET_S: Final = 3.0
 _PATIENCE_S: Final = 5.0
 
 
@@ -136,17 +138,28 @@ class JobsWatch:
         reader = self._reader or self._open_reader()
         if reader is None:
             return
-        deadline = time.monotonic() + _MAX_ROUND_S
         try:
-            while time.monotonic() < deadline:
-                messages = reader.read()
-                for message in messages:
-                    self._take(message.value)
-                if not messages and (reader.at_end == reader.partitions or reader.lost_s):
-                    break
+            is_up_to_date = self._read_on(reader)
         except BaseException:
             self._close_reader()  # the topic may have been made anew
             raise
+        if not is_up_to_date:
+            raise SkylogError(f"topic '{JOBS_TOPIC}' does not answer; what is shown of the jobs is of some time ago")
+
+    def _read_on(self, reader: PartitionReader) -> bool:
+        """Whether it was read to its end, or goes on to be read: false where nothing comes though there is more."""
+        began = quiet_since = time.monotonic()
+        while (now := time.monotonic()) - began < _MAX_ROUND_S:
+            messages = reader.read()
+            for message in messages:
+                self._take(message.value)
+            if messages:
+                quiet_since = now
+            elif reader.at_end == reader.partitions and not reader.lost_s:
+                return True
+            elif now - quiet_since > _QUIET_S:
+                return False
+        return True
 
     def _open_reader(self) -> PartitionReader | None:
         connection = self._cluster.connection()

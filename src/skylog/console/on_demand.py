@@ -14,13 +14,15 @@ from skylog.errors import SkylogError
 logger = logging.getLogger(__name__)
 
 WANTED_S: Final = 60.0
+AGAIN_S: Final = 5.0
 _SHARE: Final = 10  # work takes at most one part in so many of the time
 
 
 class OnDemand:
     """Calls `work` at most every `interval_s`, as long as somebody has asked within the last minute, then `rest`.
 
-    `work` and `rest` are never called by two threads at once. `problem` says why the last round failed, if it did.
+    Work that takes long is done less often; a round that failed says nothing of that, and is tried again soon. `work`
+    and `rest` are never called by two threads at once. `problem` says why the last round failed, if it did.
     """
 
     def __init__(
@@ -74,8 +76,7 @@ class OnDemand:
             with self._changed:
                 self._rounds += 1
                 self._changed.notify_all()
-                pause_s = max(self._interval_s - took_s, took_s * (_SHARE - 1))
-                self._changed.wait_for(lambda: self._is_closed, pause_s)
+                self._changed.wait_for(lambda: self._is_closed, self._pause_s(took_s))
                 if not self._is_closed and time.monotonic() - self._asked_at <= self._wanted_s:
                     continue
             self._rest()
@@ -83,6 +84,11 @@ class OnDemand:
                 if self._is_closed or time.monotonic() - self._asked_at > self._wanted_s:
                     self._is_running = False
                     return
+
+    def _pause_s(self, took_s: float) -> float:
+        if self.problem is not None:
+            return min(self._interval_s, AGAIN_S)
+        return max(self._interval_s - took_s, took_s * (_SHARE - 1))
 
     def _round(self, work: Callable[[], None]) -> None:
         try:

@@ -1,11 +1,12 @@
 """A page: one document, shown as HTML to people and as JSON to programs, under the same path.
 
-A program asks with `Accept: application/json`, by the ending `.json` or with `?format=json`. `?format=html` is for
-names that end in `.json` themselves.
+A program asks with `Accept: application/json`, by the ending `.json` or with `?format=json`. With `?format=` an ending
+`.json` is part of a name.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from skylog.client import BrokerUnreachableError, GroupNotFoundError, TopicNotFoundError
+from skylog.console.broker_beside import BrokerBesideError
+from skylog.console.cluster import TooBusyError
 from skylog.errors import KafkaError, SkylogError
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ class Page:
     document: Mapping[str, Any]
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_heavy: bool = False
+    """May take long to draw, by what messages hold: it is drawn in a thread, so that it holds up no other page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,8 @@ def view(handler: View) -> Endpoint:
             return Response(orjson.dumps(result.document), status, headers, _JSON)
         if isinstance(result, Done):
             return RedirectResponse(result.location, 303)
-        html = console_of(request).render(request, result)
+        render = console_of(request).render
+        html = await asyncio.to_thread(render, request, result) if result.is_heavy else render(request, result)
         return Response(html, result.status, result.headers, "text/html; charset=utf-8")
 
     endpoint.__name__ = handler.__name__
@@ -82,7 +88,7 @@ def view(handler: View) -> Endpoint:
 def status_of(error: SkylogError) -> int:
     if isinstance(error, TopicNotFoundError | GroupNotFoundError):
         return 404
-    if isinstance(error, BrokerUnreachableError):
+    if isinstance(error, BrokerUnreachableError | BrokerBesideError | TooBusyError):
         return 503
     return 409 if isinstance(error, KafkaError) else 400
 
@@ -102,8 +108,10 @@ class Endings:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].endswith(ENDING):
-            query = scope["query_string"]
-            if b"format=html" not in query.split(b"&"):
-                scope = {**scope, "path": scope["path"].removesuffix(ENDING) or "/", "skylog_format": "json"}
+        if scope["type"] == "http" and scope["path"].endswith(ENDING) and not _names_format(scope["query_string"]):
+            scope = {**scope, "path": scope["path"].removesuffix(ENDING) or "/", "skylog_format": "json"}
         await self._app(scope, receive, send)
+
+
+def _names_format(query: bytes) -> bool:
+    return any(part.startswith(b"format=") for part in query.split(b"&"))

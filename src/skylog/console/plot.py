@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
 from typing import Final
 
 from markupsafe import Markup
 
 from skylog.console.history import INTERVAL_S, Points
+from skylog.console.words import moment
 
 WIDTH: Final = 640
 HEIGHT: Final = 180
@@ -17,7 +19,7 @@ _LEFT: Final = 64
 _RIGHT: Final = 8
 _TOP: Final = 10
 _BOTTOM: Final = 22
-_GAP_MS: Final = INTERVAL_S * 1000 * 4  # the console or the cluster was away: no line over that
+_GAP: Final = 4  # times the usual distance of points: the console or the cluster was away, and no line is drawn
 _MAX_POINTS: Final = 360
 _COLOURS: Final = 6
 
@@ -83,7 +85,7 @@ def _grid(top: float, number: Callable[[float], str]) -> Markup:
 def _times(start: int, end: int) -> Markup:
     parts = []
     for time_ms, x, anchor in ((start, _LEFT, "start"), (end, WIDTH - _RIGHT, "end")):
-        clock = f"{datetime.fromtimestamp(time_ms / 1000, UTC):%H:%M:%S}"
+        clock = moment(time_ms)[11:19]
         parts.append(Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(x, HEIGHT - 6, anchor, clock))
     return Markup("").join(parts)
 
@@ -100,9 +102,11 @@ def _legend(lines: Sequence[Line], number: Callable[[float], str]) -> Markup:
 
 def _stretches(points: Points) -> list[Points]:
     """Points between which there is no gap."""
+    distances = [after - before for (before, _), (after, _) in pairwise(points)]
+    longest_ms = _GAP * max(median(distances), INTERVAL_S * 1000) if distances else 0
     stretches: list[Points] = []
     for point in points:
-        if stretches and point[0] - stretches[-1][-1][0] <= _GAP_MS * max(1, len(points) // _MAX_POINTS):
+        if stretches and point[0] - stretches[-1][-1][0] <= longest_ms:
             stretches[-1].append(point)
         else:
             stretches.append([point])

@@ -6,9 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from skylog.client import Admin
 from skylog.console.cluster import Clients, Cluster
-from skylog.errors import ErrorCode, KafkaError
 
 KEYS: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
 FRESH_S: Final = 30.0
@@ -30,7 +28,7 @@ class TopicConfigs:
         self._known.pop(topic, None)
 
     async def of(self, topics: Iterable[str]) -> Mapping[str, Values]:
-        """By topic; one that has just been deleted is missing."""
+        """By topic; one that has just been deleted is missing, one that we may not see has no values."""
         names = list(topics)
         if time.monotonic() - self._asked_at > FRESH_S:
             self._known.clear()
@@ -44,17 +42,6 @@ class TopicConfigs:
 def _describe(clients: Clients, names: list[str]) -> dict[str, Values]:
     found: dict[str, Values] = {}
     for at in range(0, len(names), _AT_ONCE):
-        found |= _describe_some(clients.admin, names[at : at + _AT_ONCE])
+        for name, values in clients.admin.visible_configs_of(names[at : at + _AT_ONCE]).items():
+            found[name] = {each.name: each.value for each in values or () if each.name in KEYS}
     return found
-
-
-def _describe_some(admin: Admin, names: list[str]) -> dict[str, Values]:
-    try:
-        described = admin.describe_configs_of(names)
-    except KafkaError as error:
-        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-        if len(names) == 1:
-            return {}
-        return {topic: values for name in names for topic, values in _describe_some(admin, [name]).items()}
-    return {name: {each.name: each.value for each in values if each.name in KEYS} for name, values in described.items()}

@@ -1,7 +1,7 @@
 """Looks at the cluster every few seconds, keeps the last look for the pages and its figures for the plots.
 
 A page that is open costs the cluster nothing more: it is drawn from what was seen last. A look that takes long comes
-less often, so that looking never takes more than a tenth of the time.
+less often, so that looking never takes more than a tenth of the time; one that failed is tried again soon.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from skylog.client import ConsumerGroup, OffsetRange, Topic
@@ -24,6 +24,7 @@ from skylog.model import TopicPartition
 logger = logging.getLogger(__name__)
 
 _SHARE: Final = 10
+_SHORTEST_REST_S: Final = 1.0
 MESSAGES_IN: Final = "messages_in"
 BYTES_IN: Final = "bytes_in"
 BYTES_OUT: Final = "bytes_out"
@@ -37,7 +38,9 @@ CONNECTIONS: Final = "connections"
 class MetricSource(Protocol):
     """A broker that tells its metrics to the console beside it. Raises SkylogError where it does not answer."""
 
-    async def metrics(self) -> list[Metric]: ...
+    async def metrics(self, *, brief: bool = False) -> list[Metric]:
+        """`brief` leaves out what is by group and partition, which the cluster itself tells."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,10 @@ class Look:
         """How many offsets the topic holds."""
         return sum(len(self.offsets[key]) for key in topic.topic_partitions if key in self.offsets)
 
-    def end_offset(self, topic: Topic) -> int:
-        """Of all partitions together: how many messages there have ever been."""
-        return sum(self.offsets[key].end_offset for key in topic.topic_partitions if key in self.offsets)
+    def messages_since(self, before: Look, topic: Topic) -> int:
+        """How many have come since an earlier look, in the partitions that were seen in both."""
+        both = [key for key in topic.topic_partitions if key in self.offsets and key in before.offsets]
+        return sum(max(self.offsets[key].end_offset - before.offsets[key].end_offset, 0) for key in both)
 
 
 class Watch:
@@ -76,29 +80,32 @@ class Watch:
             began = time.monotonic()
             await self.look()
             took_s = time.monotonic() - began
-            await asyncio.sleep(max(INTERVAL_S - took_s, took_s * (_SHARE - 1)))
+            rest_s = 0.0 if self.problem else took_s * (_SHARE - 1)
+            await asyncio.sleep(max(INTERVAL_S - took_s, rest_s, _SHORTEST_REST_S))
 
     async def first_look(self) -> None:
         """Wait until there has been a look, or an attempt at one."""
         await self._first.wait()
 
     async def look(self) -> None:
+        problem: str | None = None
         try:
-            look = await self._cluster.ask(_look)
+            look = await self._cluster.look(_look)
             if self._broker is not None:
-                metrics = MetricReader(await self._broker.metrics())
-                look = Look(look.taken_at_ms, look.topics, look.offsets, look.groups, metrics)
-        except SkylogError as error:
-            if self.problem is None:
-                logger.warning("cannot look at the cluster: %s", error)
-            self.problem = str(error)
-        except Exception:
-            logger.exception("looking at the cluster failed and is tried again")
-            self.problem = "looking at the cluster failed; the console's log says why"
-        else:
-            self.problem = None
+                try:
+                    look = replace(look, metrics=MetricReader(await self._broker.metrics(brief=True)))
+                except SkylogError as error:
+                    problem = str(error)  # what the cluster itself has told is still worth having
             before, self.latest = self.latest, look
             self.history.record(look.taken_at_ms, figures(before, look))
+        except SkylogError as error:
+            problem = str(error)
+        except Exception:
+            logger.exception("looking at the cluster failed and is tried again")
+            problem = "looking at the cluster failed; the console's log says why"
+        if problem and not self.problem:
+            logger.warning("cannot look at the cluster: %s", problem)
+        self.problem = problem
         self._first.set()
 
     def metrics(self) -> list[Metric]:
@@ -136,7 +143,7 @@ def _look(clients: Clients) -> Look:
         for partition in topic.partitions
         if partition.leader >= 0
     ]
-    offsets = clients.admin.offset_ranges(partitions)
+    offsets = clients.admin.reachable_offset_ranges(partitions)
     return Look(int(time.time() * 1000), topics, offsets, {group.name: group for group in groups})
 
 
@@ -146,12 +153,6 @@ def figures(before: Look, look: Look) -> dict[Key, float]:
     for group in look.groups.values():
         values[LAG, group.name] = group.lag
         values[COMMITTED, group.name] = sum(each.committed_offset or 0 for each in group.partitions)
-        for each in group.partitions:
-            name = (group.name, each.partition.topic, str(each.partition.partition))
-            if each.lag is not None:
-                values[LAG, *name] = each.lag
-            if each.committed_offset is not None:
-                values[COMMITTED, *name] = each.committed_offset
     connections = look.metrics.total("kafka_server_socketservermetrics_connection_count")
     if connections is not None:
         values[(CONNECTIONS,)] = connections
@@ -159,6 +160,19 @@ def figures(before: Look, look: Look) -> dict[Key, float]:
     if before.taken_at_ms and seconds > 0:
         values |= _message_rates(before, look, seconds)
         values |= _broker_rates(before.metrics, look.metrics, seconds)
+    return values | _details(look)
+
+
+def _details(look: Look) -> dict[Key, float]:
+    """Of single partitions; they come last, for where there are so many that not all are kept."""
+    values: dict[Key, float] = {}
+    for group in look.groups.values():
+        for each in group.partitions:
+            name = (group.name, each.partition.topic, str(each.partition.partition))
+            if each.lag is not None:
+                values[LAG, *name] = each.lag
+            if each.committed_offset is not None:
+                values[COMMITTED, *name] = each.committed_offset
     return values
 
 
@@ -167,7 +181,7 @@ def _message_rates(before: Look, look: Look, seconds: float) -> dict[Key, float]
     whole = 0.0
     for name, topic in look.topics.items():
         if name in before.topics:
-            rate = max(look.end_offset(topic) - before.end_offset(before.topics[name]), 0) / seconds
+            rate = look.messages_since(before, topic) / seconds
             values[MESSAGES_IN, name] = rate
             whole += 0 if topic.is_internal else rate
     values[(MESSAGES_IN,)] = whole

@@ -60,3 +60,20 @@ def test_a_problem_is_told_until_a_round_goes_well() -> None:
     wait_until(lambda: len(told) >= 4, "more rounds")
     work.close()
     assert told[:4] == [None, "no broker", "reading failed; the console's log says why", None]
+
+
+def test_a_long_round_that_failed_is_tried_again_soon_and_one_that_went_well_is_not() -> None:
+    began: list[float] = []
+
+    def fail_once() -> None:
+        began.append(time.monotonic())
+        threading.Event().wait(0.5)
+        if len(began) == 1:
+            raise SkylogError("no broker")
+
+    work = OnDemand("test", fail_once, 0.01)
+    asyncio.run(work.ask(20))
+    wait_until(lambda: len(began) >= 3, "two more rounds")
+    work.close()
+    assert began[1] - began[0] < 4, "without nine times what it took"
+    assert began[2] - began[1] >= 4.9

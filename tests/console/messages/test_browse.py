@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Route
 
-from skylog.client import Admin, Connection, Producer
+from skylog.client import Admin, Connection, Message, PartitionReader, Producer
+from skylog.console.messages import browse
 from skylog.console.messages.browse import READ_BYTES, read_page
 from skylog.console.messages.selection import choose
+from skylog.console.page import Page, view
 from skylog.testing import BrokerProcess, wait_until
 from tests.console.conftest import RunningConsole
 from tests.console.messages.conftest import START_MS, Topic
@@ -154,6 +162,37 @@ def test_a_long_value_is_cut_and_can_be_had_whole(make_topic: MakeTopic) -> None
     assert download.headers["content-disposition"].startswith("attachment;")
 
 
+def test_deep_json_makes_no_page_of_blanks(make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    deep = b"[" * 200 + b",".join([b"1"] * 1848) + b"]" * 200
+    topic.send([deep] * 100)
+    page = topic.console.get(f"{topic.path}?limit=100")
+    assert page.text.count(deep.decode()) == 100
+    assert len(page.content) < 100 * 2 * len(deep)
+
+
+def test_a_heavy_page_is_drawn_beside_the_event_loop() -> None:
+    drawn_by = []
+
+    class Drawing:
+        def render(self, request: Request, page: Page) -> str:
+            drawn_by.append(threading.current_thread())
+            return page.title
+
+    async def show(request: Request) -> Page:
+        return Page("any.html", "drawn", {}, is_heavy="heavy" in request.url.path)
+
+    app = Starlette(routes=[Route("/{kind}", view(show))])
+    app.state.console = Drawing()
+
+    async def visit() -> list[str]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://console") as client:
+            return [(await client.get(path)).text for path in ("/heavy", "/light")]
+
+    assert asyncio.run(visit()) == ["drawn", "drawn"]
+    assert [thread is threading.current_thread() for thread in drawn_by] == [False, True]
+
+
 def test_a_page_of_huge_messages_is_short_and_says_so(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     count = READ_BYTES // 4_000_000 + 8
@@ -164,6 +203,27 @@ def test_a_page_of_huge_messages_is_short_and_says_so(make_topic: MakeTopic) -> 
     assert 0 < len(offsets) < count
     assert offsets == list(range(count - 1, count - 1 - len(offsets), -1))  # the newest, without a gap
     assert topic.json(f"?limit=1&before={document['older']}")["messages"][0]["offset"] == offsets[-1] - 1
+
+
+def test_a_page_of_huge_messages_costs_one_budget(make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_bytes = 0
+
+    class CountingReader(PartitionReader):
+        def read(self) -> list[Message]:
+            nonlocal read_bytes
+            messages = super().read()
+            read_bytes += sum(len(message.raw) for message in messages)
+            return messages
+
+    monkeypatch.setattr(browse, "PartitionReader", CountingReader)
+    topic = make_topic(1)
+    topic.send(b"x" * 4_000_000 for _ in range(READ_BYTES // 4_000_000 + 8))
+    held = choose(Admin(topic.bootstrap), topic.name, None)
+    edges = {key: offsets.end_offset for key, offsets in held.items()}
+    found = read_page(Connection(topic.bootstrap), held, edges, 50, backward=True)
+    assert found.messages
+    assert not found.is_whole
+    assert read_bytes <= READ_BYTES + 2 * 4_000_000
 
 
 def test_one_message_has_a_page_of_its_own(make_topic: MakeTopic) -> None:
@@ -184,6 +244,8 @@ def test_one_message_has_a_page_of_its_own(make_topic: MakeTopic) -> None:
         "?partition=9",
         "?partition=-1",
         "?offset=-1",
+        "?offset=99999999999999999999999",
+        "/search?q=x&from=99999999999999999999999",
         "?offset=1&time=2",
         "?time=soon",
         f"?time={'9' * 5000}",

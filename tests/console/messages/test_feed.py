@@ -8,26 +8,44 @@ from collections.abc import Iterator
 from contextlib import aclosing
 
 import pytest
+from starlette.types import Message
 
-from skylog.console.messages.feed import MAX_FEEDS, QUEUE_LENGTH, Feeds, TooManyFeedsError, event
+from skylog.console.messages import feed as feed_module
+from skylog.console.messages.feed import (
+    MAX_FEEDS,
+    SENT_BYTES,
+    UNDER_WAY_BYTES,
+    FeedResponse,
+    Feeds,
+    TooManyFeedsError,
+    event,
+)
 from skylog.errors import SkylogError
 from skylog.testing import wait_until
 
 
 def test_items_come_in_order_and_end() -> None:
-    async def collect() -> list[int]:
-        return [item async for item in Feeds().begin(lambda: iter(range(100)))]
+    async def collect() -> list[bytes]:
+        return [piece async for piece in Feeds().begin(lambda: iter(pieces))]
 
-    assert asyncio.run(collect()) == list(range(100))
+    pieces = [b"%d" % number for number in range(100)]
+    assert asyncio.run(collect()) == pieces
+
+
+def test_empty_pieces_are_not_handed_on() -> None:
+    async def collect() -> list[bytes]:
+        return [piece async for piece in Feeds().begin(lambda: iter([b"", b"a", b"", b"b", b""]))]
+
+    assert asyncio.run(collect()) == [b"a", b"b"]
 
 
 def test_what_the_work_raises_is_raised_to_the_listener() -> None:
-    def work() -> Iterator[int]:
-        yield 1
+    def work() -> Iterator[bytes]:
+        yield b"x"
         raise SkylogError("the topic is gone")
 
-    async def collect() -> list[int]:
-        return [item async for item in Feeds().begin(work)]
+    async def collect() -> list[bytes]:
+        return [piece async for piece in Feeds().begin(work)]
 
     with pytest.raises(SkylogError, match="the topic is gone"):
         asyncio.run(collect())
@@ -36,46 +54,98 @@ def test_what_the_work_raises_is_raised_to_the_listener() -> None:
 def test_a_listener_that_goes_away_ends_the_work() -> None:
     ended = threading.Event()
 
-    def work() -> Iterator[int]:
+    def work() -> Iterator[bytes]:
         try:
             while True:
-                yield 1
+                yield b"x"
         finally:
             ended.set()
 
     async def listen_once() -> None:
         feed = Feeds().begin(work)
-        async with aclosing(aiter(feed)) as items:  # type: ignore[type-var]
-            await anext(items)
+        async with aclosing(aiter(feed)) as pieces:  # type: ignore[type-var]
+            await anext(pieces)
         assert await asyncio.to_thread(ended.wait, 10)
 
     asyncio.run(listen_once())
 
 
-def test_a_slow_listener_slows_the_work_down() -> None:
+@pytest.mark.parametrize("size", [1000, 300_000, 3_000_000])
+def test_only_so_many_bytes_are_under_way_to_a_slow_listener(size: int) -> None:
     made: list[int] = []
 
-    def work() -> Iterator[int]:
+    def work() -> Iterator[bytes]:
         for number in range(10_000):
             made.append(number)
-            yield number
+            yield b"x" * size
 
     async def listen_a_little() -> None:
         feed = Feeds().begin(work)
-        items = aiter(feed)
+        pieces = aiter(feed)
         for _ in range(3):
-            await anext(items)
-        await asyncio.to_thread(wait_until, lambda: len(made) >= QUEUE_LENGTH, "the queue to fill")
-        assert len(made) <= QUEUE_LENGTH + 4
+            await anext(pieces)
+        full = -(-UNDER_WAY_BYTES // size)
+        await asyncio.to_thread(wait_until, lambda: len(made) == 2 + full, "the way to fill")
+        await anext(pieces)
+        await asyncio.to_thread(wait_until, lambda: len(made) == 3 + full, "room for one more")
         feed.stop()
 
     asyncio.run(listen_a_little())
 
 
+def test_what_is_under_way_is_dropped_with_its_feed() -> None:
+    made = threading.Event()
+
+    def work() -> Iterator[bytes]:
+        yield b"a"
+        yield b"b"
+        made.set()
+
+    async def listen() -> list[bytes]:
+        feed = Feeds().begin(work)
+        assert await asyncio.to_thread(made.wait, 10)
+        feed.stop()
+        return [piece async for piece in feed]
+
+    assert asyncio.run(asyncio.wait_for(listen(), 10)) == []
+
+
+async def _never() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "PATIENCE_S", 0.2)
+    ended = threading.Event()
+    sent: list[Message] = []
+
+    def work() -> Iterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 100_000
+        finally:
+            ended.set()
+
+    async def send(message: Message) -> None:
+        if len(sent) == 4:
+            await asyncio.Event().wait()
+        sent.append(message)
+
+    async def serve() -> None:
+        response = FeedResponse(Feeds().begin(work), "text/plain")
+        await response({"type": "http", "path": "/export", "asgi": {"spec_version": "2.3"}}, _never, send)
+        assert await asyncio.to_thread(ended.wait, 10)
+
+    asyncio.run(asyncio.wait_for(serve(), 10))
+    assert [len(message.get("body", b"")) for message in sent] == [0, SENT_BYTES, 100_000 - SENT_BYTES, SENT_BYTES]
+    assert all(message.get("more_body", True) for message in sent)  # so that nobody takes it for whole
+
+
 def test_there_are_only_so_many_feeds_and_each_that_ends_makes_room() -> None:
-    def endless() -> Iterator[int]:
+    def endless() -> Iterator[bytes]:
         while True:
-            yield 1
+            yield b"x"
 
     async def fill() -> None:
         feeds = Feeds()

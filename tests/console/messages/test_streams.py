@@ -7,15 +7,23 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from skylog.client import Admin, Connection
+from skylog.console.messages.export import PIECE_BYTES, export
 from skylog.console.messages.feed import MAX_FEEDS
 from skylog.console.messages.follow import ROWS_PER_S
+from skylog.console.messages.match import Query
+from skylog.console.messages.search import search
+from skylog.console.messages.selection import choose
+from skylog.console.messages.view import SHOWN_VALUE_BYTES
 from skylog.message_document import as_object
-from skylog.testing import consume
+from skylog.testing import BrokerProcess, consume
+from tests.console.conftest import running_console
 from tests.console.messages.conftest import START_MS, Topic
 
 MakeTopic = Callable[..., Topic]
@@ -88,6 +96,39 @@ def test_what_comes_too_fast_to_be_read_is_counted(make_topic: MakeTopic) -> Non
     assert shown + skipped == 5000
     assert ROWS_PER_S // 2 <= shown < 1000
     assert ":4999<" in last  # the newest is never left out
+
+
+def test_a_follower_is_told_when_the_broker_is_away_and_when_it_is_back(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker, running_console(broker) as console:
+        topic = Topic(console, "followed", 1)
+        with events(topic, "/follow") as stream:
+            assert next(stream)[0] == "open"
+            broker.kill()
+            assert next(stream) == ("away", f"{broker.bootstrap} cannot be reached; waiting for it to come back")
+            broker.start()
+            assert next(stream) == ("live", "followed")
+            topic.send(["after"])
+            assert "after" in next(stream)[1]
+
+
+def test_a_search_keeps_only_what_it_shows_of_its_matches(make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    topic.send(b"needle" + b"x" * 900_000 for _ in range(100))
+    connection = Connection(topic.bootstrap)
+    ranges = choose(Admin(connection), topic.name, None)
+    matches = [match for step in search(connection, ranges, Query("needle").test(), 1000) for match in step.matches]
+    assert len(matches) == 100
+    assert {(len(match.value or b""), match.value_bytes) for match in matches} == {(SHOWN_VALUE_BYTES, 900_006)}
+
+
+def test_an_export_comes_in_pieces_that_are_no_larger_than_they_must(make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    topic.send(b"x" * 50_000 for _ in range(40))
+    connection = Connection(topic.bootstrap)
+    ranges = choose(Admin(connection), topic.name, None)
+    pieces = list(export(connection, ranges, None, 1000, "json"))
+    assert max(map(len, pieces)) < PIECE_BYTES + 51_000
+    assert b"".join(pieces).count(b"\n") == 40
 
 
 def test_programs_follow_by_lines_and_miss_nothing(make_topic: MakeTopic) -> None:
@@ -180,12 +221,25 @@ def test_exported_lines_are_those_of_tail(make_topic: MakeTopic) -> None:
 
 def test_a_spreadsheet_takes_no_cell_for_a_formula(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
-    values = ["=1+1", "+x", "-x", "@sum", "\tx", "-5", 'plain, "quoted"\nline', None]
+    values = ["=1+1", "+x", "-x", "@sum", "\tx", "-5", 'plain, "quoted"\nline', None, "\n=1+1", "\r=1", "a;=1+1"]
     topic.send(values, key="=cmd()")
     response = topic.console.get(f"{topic.path}/export?as=csv")
     assert response.headers["content-type"].startswith("text/csv")
     rows = list(csv.DictReader(io.StringIO(response.text, newline="")))
-    assert [each["value"] for each in rows] == ["'=1+1", "'+x", "'-x", "'@sum", "'\tx", "-5", values[6], ""]
+    assert [each["value"] for each in rows] == [
+        "'=1+1",
+        "'+x",
+        "'-x",
+        "'@sum",
+        "'\tx",
+        "-5",
+        values[6],
+        "",
+        "'\n=1+1",
+        "'\r=1",
+        "a;=1+1",
+    ]
+    assert '"a;=1+1"' in response.text  # in quotes, or a spreadsheet that parts cells by `;` would see a formula
     assert {each["key"] for each in rows} == {"'=cmd()"}
     assert rows[3]["offset"] == "3"
 

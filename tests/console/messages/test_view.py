@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import orjson
 import pytest
 from hypothesis import given
@@ -9,7 +12,20 @@ from hypothesis import strategies as st
 
 from skylog.cli.message_view import FileMessage
 from skylog.console.messages.match import PLACES, Query
-from skylog.console.messages.view import SHOWN_HEADERS, SHOWN_VALUE_BYTES, kind, readable, row
+from skylog.console.messages.view import (
+    MAX_INDENT_GROWTH,
+    ONE_LINE,
+    SHOWN_HEADERS,
+    SHOWN_HEADERS_BYTES,
+    SHOWN_KEY_BYTES,
+    SHOWN_VALUE_BYTES,
+    WHOLE_HEADERS,
+    kind,
+    readable,
+    row,
+    whole,
+)
+from skylog.printable import indentation_length, json_text
 
 MESSAGES = st.builds(
     FileMessage,
@@ -58,6 +74,42 @@ def test_only_so_many_headers_are_shown_and_all_are_counted() -> None:
 def test_short_json_is_one_line_and_long_json_is_indented() -> None:
     assert readable({"a": [1]}) == '{ "a": [ 1 ] }'
     assert readable({"a": "x" * 90}).startswith('{\n  "a": "xxx')
+
+
+DEEP = b"[" * 200 + b",".join([b"1"] * 1848) + b"]" * 200
+
+
+def test_json_that_would_be_mostly_blanks_is_not_indented() -> None:
+    shown = readable(row(message(DEEP))["value"])
+    assert shown == DEEP.decode()
+
+
+def test_the_largest_deep_json_is_shown_quickly() -> None:
+    value = b"[" * 200 + b",".join([b"1"] * 500_000) + b"]" * 200
+    started = time.monotonic()
+    assert len(readable(whole(message(value)).row()["value"])) == len(value)
+    assert time.monotonic() - started < 3
+
+
+@given(st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_the_length_of_an_indentation_is_known_before_it_is_made(document: Any) -> None:
+    longer = len(json_text(document, indent=2)) - len(json_text(document))
+    assert indentation_length(document, 1 << 40) == longer
+
+
+@given(st.recursive(st.integers(), lambda inner: st.lists(inner), max_leaves=200))
+def test_what_is_shown_of_json_is_bounded_by_its_length(document: Any) -> None:
+    compact = json_text(document)
+    if len(compact) > ONE_LINE:
+        assert len(readable(document)) <= len(compact) * (1 + MAX_INDENT_GROWTH)
+
+
+def test_headers_are_shown_as_far_as_there_is_room_for_all_of_them_together() -> None:
+    told = row(message(b"", None, *[("h", b"x" * 10_000)] * 20))
+    assert len(told["headers"]) == SHOWN_HEADERS_BYTES // (SHOWN_KEY_BYTES + 1)
+    assert (told["header_count"], told["is_cut"]) == (20, True)
+    page = whole(message(b"", None, *[("h", b"")] * 5000)).row()
+    assert (len(page["headers"]), page["header_count"], page["is_cut"]) == (WHOLE_HEADERS, 5000, True)
 
 
 def test_bytes_are_shown_in_hexadecimal() -> None:

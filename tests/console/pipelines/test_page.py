@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+import orjson
 import pytest
 
 from skylog.client import Admin, Producer
@@ -133,6 +134,20 @@ def test_what_is_no_status_is_passed_over(jobs: Jobs, name: str) -> None:
     jobs.write(b"\xff no status", "somebody")
     jobs.report(name)
     assert jobs.wait_for(name)
+
+
+def test_one_odd_message_does_not_break_the_page(jobs: Jobs, name: str) -> None:
+    odd = {"name": "odd", "state": "running", "started_at_ms": 1, "reported_at_ms": 10**18}
+    jobs.write(orjson.dumps(odd), "odd")
+    edge = {"name": "edge", "state": "running", "started_at_ms": 0, "reported_at_ms": 253402300799000, "lag": 2**63 - 1}
+    jobs.write(orjson.dumps(edge), "edge")
+    jobs.report(name)
+    jobs.wait_for(name)
+    response = jobs.console.get("/pipelines?all=1", headers={"accept": "text/html"})
+    assert response.status_code == 200
+    assert jobs.find("odd", "all=1") is None
+    assert jobs.find("edge", "all=1")["lag"] == 2**63 - 1
+    jobs.write(orjson.dumps({**edge, "state": "stopped"}), "edge")
 
 
 def test_names_are_shown_as_text(jobs: Jobs) -> None:

@@ -70,6 +70,20 @@ def test_a_job_that_is_told_to_end_has_stopped_and_not_failed(skylog_broker: Bro
     assert statuses(skylog_broker, "interrupted")[-1].state is JobState.STOPPED
 
 
+def test_a_name_that_cannot_be_sent_is_warned_of_once_and_the_thread_lives_on(
+    skylog_broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "cannot be published" in record.getMessage()]
+
+    with publisher(skylog_broker, "land: events -> /data/\udcff") as status:
+        wait_until(lambda: bool(warnings()), "the warning")
+        status.report(Progress("land", 0, 100, 1.5, 20))
+        wait_until(lambda: not status._is_new, "the next attempt")
+        assert status._thread.is_alive()
+    assert len(warnings()) == 1
+
+
 def test_a_job_waits_between_its_rounds(skylog_broker: BrokerProcess) -> None:
     stop = Event()
     with publisher(skylog_broker, "waits") as status:

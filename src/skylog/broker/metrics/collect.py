@@ -3,19 +3,20 @@
 Names are those that Kafka's metrics have behind Prometheus' JMX exporter with its usual rules, in lower case;
 consumer groups are called as kafka_exporter does. What Kafka does not have begins with `skylog_` or `process_`.
 
-A broker may have thousands of partitions: collecting lets the event loop go on between them, so the values of one
-collection are not all of the same instant.
+A broker may have thousands of partitions, and as many groups that read them: metrics are told in pieces of a few
+hundred values, and the event loop goes on in between. So the values of one collection are not all of the same instant,
+and nobody needs to have all of them in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from skylog import __version__
-from skylog.broker.metrics.groups import group_metrics
+from skylog.broker.metrics.groups import PIECE_SAMPLES, group_metrics
 from skylog.broker.metrics.latency import Latency
 from skylog.broker.metrics.process import process_metrics
 from skylog.broker.metrics.requests import request_name
@@ -30,14 +31,39 @@ _AT_ONCE: Final = 50
 _NONE: Final[dict[str, str]] = {}
 
 
-async def collect(broker: Broker) -> list[Metric]:
-    """The broker's metrics. Call it on the broker's event loop, between `start` and `stop`."""
+async def stream(broker: Broker, *, brief: bool = False) -> AsyncGenerator[Metric, None]:
+    """The broker's metrics in pieces, each of a few milliseconds' work; `brief` is without `kafka_consumergroup_…`.
+
+    A metric with many values comes in several pieces of the same name. Use it on the broker's event loop, between
+    `start` and `stop`.
+    """
     loop = asyncio.get_running_loop()
     of_process: Awaitable[list[Metric]] = loop.run_in_executor(None, process_metrics, broker.log_dir.path)
-    metrics = [*_requests(broker), *_broker(broker), *_flushes(broker), *_cleaner(broker)]
-    metrics += await _partitions(broker)
-    metrics += await group_metrics(broker)
-    return [*metrics, *await of_process]
+    of_logs = await _partitions(broker)
+    for metric in (*_requests(broker), *_broker(broker), *_flushes(broker), *_cleaner(broker), *of_logs):
+        for piece in _in_pieces(metric):
+            yield piece
+            await asyncio.sleep(0)
+    async for piece in group_metrics(broker, brief=brief):
+        yield piece
+        await asyncio.sleep(0)
+    for metric in await of_process:
+        yield metric
+
+
+async def collect(broker: Broker) -> list[Metric]:
+    """All of the broker's metrics at once."""
+    whole: dict[str, Metric] = {}
+    samples: dict[str, list[Sample]] = {}
+    async for piece in stream(broker):
+        whole.setdefault(piece.name, piece)
+        samples.setdefault(piece.name, []).extend(piece.samples)
+    return [Metric(name, each.kind, each.help, samples[name]) for name, each in whole.items()]
+
+
+def _in_pieces(metric: Metric) -> Iterator[Metric]:
+    for at in range(0, len(metric.samples) or 1, PIECE_SAMPLES):
+        yield Metric(metric.name, metric.kind, metric.help, metric.samples[at : at + PIECE_SAMPLES])
 
 
 def _single(name: str, kind: Kind, help_text: str, value: float, labels: dict[str, str] = _NONE) -> Metric:

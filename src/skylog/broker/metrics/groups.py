@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
 from skylog.groups.state import GroupState
@@ -12,20 +12,31 @@ from skylog.metric import Metric, Sample
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
 
-_AT_ONCE: Final = 50
+PIECE_SAMPLES: Final = 250
 _PREFIX: Final = "kafka_coordinator_group_groupmetadatamanager"
 
 
-async def group_metrics(broker: Broker) -> list[Metric]:
-    """Groups that are still being loaded are left out: their offsets are those of some time ago."""
-    states: Counter[GroupState] = Counter()
+async def group_metrics(broker: Broker, *, brief: bool) -> AsyncGenerator[Metric, None]:
+    """In pieces, as there is a value for each group and partition; `brief` leaves these out.
+
+    Groups that are still being loaded are left out: their offsets are those of some time ago.
+    """
+    groups = broker.coordinator.loaded_groups()
+    states = Counter(group.state for group in groups)
+    yield Metric(f"{_PREFIX}_numgroups", "gauge", "Consumer groups.", [Sample(states.total(), {})])
+    for state in GroupState:
+        yield Metric(
+            f"{_PREFIX}_numgroups{state.value.lower()}",
+            "gauge",
+            f"Consumer groups in the state {state.value}.",
+            [Sample(states[state], {})],
+        )
+    if brief:
+        return
     offsets: list[Sample] = []
     lags: list[Sample] = []
-    for group in broker.coordinator.loaded_groups():
-        states[group.state] += 1
-        for number, (name, committed) in enumerate(list(broker.coordinator.groups.offsets_of(group.group_id).items())):
-            if number % _AT_ONCE == _AT_ONCE - 1:
-                await asyncio.sleep(0)
+    for group in groups:
+        for name, committed in list(broker.coordinator.groups.offsets_of(group.group_id).items()):
             labels = {"consumergroup": group.group_id, "topic": name.topic, "partition": str(name.partition)}
             offsets.append(Sample(committed.offset, labels))
             partitions = broker.partitions.of_topic(name.topic)
@@ -33,24 +44,18 @@ async def group_metrics(broker: Broker) -> list[Metric]:
                 partition = partitions[name.partition]
                 next_offset = max(committed.offset, partition.log.log_start_offset)
                 lags.append(Sample(max(partition.high_watermark - next_offset, 0), labels))
-        await asyncio.sleep(0)
-    by_state = [
-        Metric(
-            f"{_PREFIX}_numgroups{state.value.lower()}",
-            "gauge",
-            f"Consumer groups in the state {state.value}.",
-            [Sample(states[state], {})],
-        )
-        for state in GroupState
-    ]
-    return [
-        Metric(f"{_PREFIX}_numgroups", "gauge", "Consumer groups.", [Sample(states.total(), {})]),
-        *by_state,
-        Metric("kafka_consumergroup_current_offset", "gauge", "The offset that a group has committed.", offsets),
-        Metric(
-            "kafka_consumergroup_lag",
-            "gauge",
-            "Messages that a group has still to read, by what it has committed.",
-            lags,
-        ),
-    ]
+            if len(offsets) == PIECE_SAMPLES:
+                yield _offsets(offsets)
+                yield _lags(lags)
+                offsets, lags = [], []
+    yield _offsets(offsets)
+    yield _lags(lags)
+
+
+def _offsets(samples: list[Sample]) -> Metric:
+    return Metric("kafka_consumergroup_current_offset", "gauge", "The offset that a group has committed.", samples)
+
+
+def _lags(samples: list[Sample]) -> Metric:
+    told = "Messages that a group has still to read, by what it has committed."
+    return Metric("kafka_consumergroup_lag", "gauge", told, samples)

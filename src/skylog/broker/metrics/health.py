@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,8 +44,10 @@ class Health:
     health.stop()
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, apart_from: Collection[str] = ()) -> None:
+        """`apart_from` are background jobs whose failures say nothing of the broker."""
         self._broker = broker
+        self._apart_from = apart_from
         self._seen: dict[str, int] = {}
         self._failed_at: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -81,7 +84,7 @@ class Health:
 
     def _note_failures(self) -> None:
         for name, job in self._broker.background.items():
-            if job.failures > self._seen.get(name, 0):
+            if name not in self._apart_from and job.failures > self._seen.get(name, 0):
                 self._seen[name] = job.failures
                 self._failed_at[name] = self._broker.clock.monotonic()
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from skylog.broker.metrics.collect import collect
+from skylog.broker.metrics.collect import stream
 from skylog.metric import Metric
 from skylog.records import Record, build_batch
 from skylog.records.compression import Codec
@@ -75,40 +75,35 @@ class MetricsTopic:
         broker = self._broker
         if not broker.partitions.of_topic(METRICS_TOPIC):
             await broker.topics.create(METRICS_TOPIC, broker.topics.plan(METRICS_TOPIC, 1), TOPIC_CONFIGS)
-        metrics = await collect(broker)
-        loop = asyncio.get_running_loop()
         now_ms = broker.clock.now_ms()
-        for batch in _in_batches(_records(metrics, broker.identity.node_id, now_ms)):
-            built = await loop.run_in_executor(broker.executor, _build, batch)
-            broker.partitions.get(METRICS_TOPIC, 0).append(memoryview(built), now_ms, -1)
+        records: list[Record] = []
+        async for metric in stream(broker):
+            records += _records(metric, broker.identity.node_id, now_ms)
+            if len(records) >= _BATCH_RECORDS:
+                await self._append(records, now_ms)
+                records = []
+        if records:
+            await self._append(records, now_ms)
+
+    async def _append(self, records: list[Record], now_ms: int) -> None:
+        built = await asyncio.get_running_loop().run_in_executor(self._broker.executor, _build, records)
+        self._broker.partitions.get(METRICS_TOPIC, 0).append(memoryview(built), now_ms, -1)
 
 
 def _build(records: list[Record]) -> bytearray:
     return build_batch(records, codec=Codec.ZSTD)
 
 
-def _records(metrics: Iterable[Metric], node_id: int, now_ms: int) -> Iterator[Record]:
-    for metric in metrics:
-        for sample in metric.samples:
-            if sample.suffix == "_bucket":
-                continue
-            name = metric.name + sample.suffix
-            value = {
-                "node_id": node_id,
-                "time_ms": now_ms,
-                "name": name,
-                "labels": sample.labels,
-                "value": sample.value,
-            }
-            yield Record(value=orjson.dumps(value), key=name.encode(), timestamp=now_ms)
-
-
-def _in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
-    for record in records:
-        batch.append(record)
-        if len(batch) == _BATCH_RECORDS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def _records(metric: Metric, node_id: int, now_ms: int) -> Iterator[Record]:
+    for sample in metric.samples:
+        if sample.suffix == "_bucket":
+            continue
+        name = metric.name + sample.suffix
+        value = {
+            "node_id": node_id,
+            "time_ms": now_ms,
+            "name": name,
+            "labels": sample.labels,
+            "value": sample.value,
+        }
+        yield Record(value=orjson.dumps(value), key=name.encode(), timestamp=now_ms)

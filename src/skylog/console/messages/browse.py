@@ -23,7 +23,9 @@ Cursor = dict[TopicPartition, int]
 
 READ_S: Final = 3.0
 READ_BYTES: Final = 32 * 1024 * 1024
-_FIRST_REACHES: Final = (16, 4, 1)  # the smaller ones for messages that are too large to read so many
+# How far to reach at first, and which share of the budget may be spent by then. The smaller reaches are for messages
+# that are too large to read so many: backward, a slice that is not read to its end is of no use.
+_TRIALS: Final = ((16, 0.25), (4, 0.5), (1, 1.0))
 _GROWTH: Final = 4
 SETTINGS: Final[dict[str, Any]] = {
     "fetch.message.max.bytes": 128 * 1024,
@@ -45,42 +47,60 @@ def read_page(
     connection: Connection, held: Mapping[TopicPartition, OffsetRange], cursor: Cursor, count: int, *, backward: bool
 ) -> Found:
     """The `count` messages next to `cursor`: before it (newest first) or from it on (oldest first)."""
-    for reach in _FIRST_REACHES:
-        found = _read_outwards(connection, _Outwards(held, cursor, count, backward, reach))
-        if found.messages or found.is_whole:
-            break
-    return found
-
-
-def _read_outwards(connection: Connection, outwards: _Outwards) -> Found:
     budget = _Budget()
-    while slices := outwards.next_slices(budget):
-        fresh = _read(connection, slices, budget)
-        if budget.is_spent:
-            outwards.take_part(slices, fresh)
+    for reach, share in _TRIALS:
+        outwards = _Outwards(held, cursor, count, backward, reach)
+        budget.allow(share)
+        _read_round(connection, outwards, budget)
+        if outwards.has_moved or not budget.is_spent:
             break
-        outwards.take(slices, fresh)
+    budget.allow(1)
+    while not budget.is_spent and _read_round(connection, outwards, budget):
+        pass
     return outwards.found(is_whole=not budget.is_spent)
 
 
+def _read_round(connection: Connection, outwards: _Outwards, budget: _Budget) -> bool:
+    """Read the next slices. False if there is nothing more to read, or nothing to pay it with."""
+    slices = outwards.next_slices(budget)
+    if not slices:
+        return False
+    fresh = _read(connection, slices, budget)
+    if budget.is_spent:
+        outwards.take_part(slices, fresh)
+    else:
+        outwards.take(slices, fresh)
+    return not budget.is_spent
+
+
 class _Budget:
-    """What one page may cost."""
+    """What one page may cost, and how much of that for now."""
 
     def __init__(self) -> None:
-        self._deadline = time.monotonic() + READ_S
-        self._left_bytes = READ_BYTES
+        self._started = time.monotonic()
+        self._spent_bytes = 0
         self._messages = 0
-        self.is_spent = False
+        self.allow(1)
+
+    def allow(self, share: float) -> None:
+        """From now on no more may have been spent than this share of the whole."""
+        self._deadline = self._started + READ_S * (1 + share) / 2  # to connect takes its time for the least as well
+        self._bytes = int(READ_BYTES * share)
+        self._look()
 
     def spend(self, messages: Sequence[Message]) -> None:
         self._messages += len(messages)
-        self._left_bytes -= sum(len(message.raw) for message in messages)
-        self.is_spent = self._left_bytes < 0 or time.monotonic() > self._deadline
+        self._spent_bytes += sum(len(message.raw) for message in messages)
+        self._look()
+
+    def _look(self) -> None:
+        self.is_spent = self._spent_bytes > self._bytes or time.monotonic() > self._deadline
 
     def affordable(self) -> int:
         """How many more messages of the size of those before it will pay for."""
-        mean_bytes = (READ_BYTES - self._left_bytes) / max(self._messages, 1)
-        return int(self._left_bytes / max(mean_bytes, 1))
+        if not self._messages:
+            return self._bytes
+        return int((self._bytes - self._spent_bytes) / max(self._spent_bytes / self._messages, 1))
 
 
 def _read(
@@ -117,12 +137,16 @@ class _Outwards:
         self._reach = dict.fromkeys(held, min(-(-2 * count // max(len(held), 1)), reach))
         self._read_counts = dict.fromkeys(held, 0)
 
+    @property
+    def has_moved(self) -> bool:
+        return self._edges != self._cursor
+
     def next_slices(self, budget: _Budget) -> dict[TopicPartition, OffsetRange]:
         """What to read next; nothing once the page is full, or if the budget is too small for any more."""
         needy = self._needy()
         if not needy:
             return {}
-        affordable = budget.affordable() // len(needy)
+        affordable = max(budget.affordable() // len(needy), 0 if self.has_moved else 1)
         if not affordable:
             budget.is_spent = True
             return {}
@@ -141,7 +165,7 @@ class _Outwards:
         needed = min(self._count - len(self._messages[key]), affordable)
         offsets, messages = abs(self._edges[key] - self._cursor[key]), self._read_counts[key]
         if messages < offsets:
-            needed = self._reach[key] if not messages else max(needed * offsets // messages, _FIRST_REACHES[0])
+            needed = self._reach[key] if not messages else max(needed * offsets // messages, _TRIALS[0][0])
         return min(self._reach[key], needed)
 
     def _needy(self) -> list[TopicPartition]:

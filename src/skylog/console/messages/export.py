@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from skylog.client import Connection, Message, OffsetRange, PartitionReader
 from skylog.console.messages.match import Test
-from skylog.console.messages.search import SETTINGS
 from skylog.message_document import as_object
 from skylog.model import TopicPartition
 from skylog.printable import json_text
@@ -22,6 +21,12 @@ from skylog.printable import json_text
 FORMATS: Final = {"json": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 DEFAULT_LIMIT: Final = 100_000
 MAX_LIMIT: Final = 10_000_000
+PIECE_BYTES: Final = 256 * 1024
+SETTINGS: Final[dict[str, Any]] = {
+    "fetch.message.max.bytes": 256 * 1024,
+    "queued.max.messages.kbytes": 1024,
+    "fetch.wait.max.ms": 50,
+}
 COLUMNS: Final = (
     "topic",
     "partition",
@@ -33,7 +38,7 @@ COLUMNS: Final = (
     "value_encoding",
     "headers",
 )
-_FORMULA: Final = re.compile(r"[=+\-@\t\r]")
+_FORMULA: Final = re.compile(r"[=+\-@\t\r\n]")
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
@@ -45,7 +50,7 @@ def export(
     file_format: str,
 ) -> Iterator[bytes]:
     """The file in pieces; empty ones are moments in which nothing was found."""
-    write: Callable[[list[Message]], str] = _csv_lines if file_format == "csv" else json_lines
+    write = _csv_line_of if file_format == "csv" else _json_line
     yield _csv_line({column: column for column in COLUMNS}).encode() if file_format == "csv" else b""
     left = limit
     for key, offsets in ranges.items():
@@ -55,7 +60,7 @@ def export(
         try:
             for messages in reader.read_to_end({key: offsets}):
                 wanted = list(islice(filter(test, messages) if test else messages, left))
-                yield write(wanted).encode(errors="backslashreplace")
+                yield from _in_pieces(wanted, write)
                 left -= len(wanted)
                 if left <= 0:
                     break
@@ -63,12 +68,27 @@ def export(
             reader.close()
 
 
-def json_lines(messages: list[Message]) -> str:
-    return "".join(f"{json_text(as_object(message))}\n" for message in messages)
+def json_lines(messages: list[Message]) -> Iterator[bytes]:
+    """The lines of some messages in pieces; an empty one where there are no messages."""
+    return _in_pieces(messages, _json_line)
 
 
-def _csv_lines(messages: list[Message]) -> str:
-    return "".join(_csv_line(_flat(as_object(message))) for message in messages)
+def _in_pieces(messages: list[Message], write: Callable[[Message], str]) -> Iterator[bytes]:
+    piece = bytearray()
+    for message in messages:
+        piece += write(message).encode(errors="backslashreplace")
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
+
+
+def _json_line(message: Message) -> str:
+    return f"{json_text(as_object(message))}\n"
+
+
+def _csv_line_of(message: Message) -> str:
+    return _csv_line(_flat(as_object(message)))
 
 
 def _flat(document: dict[str, Any]) -> dict[str, Any]:
@@ -82,12 +102,15 @@ def _flat(document: dict[str, Any]) -> dict[str, Any]:
 
 def _csv_line(cells: Mapping[str, Any]) -> str:
     out = io.StringIO()
-    csv.writer(out).writerow([harmless(cells.get(column)) for column in COLUMNS])
+    csv.writer(out, quoting=csv.QUOTE_ALL).writerow([harmless(cells.get(column)) for column in COLUMNS])
     return out.getvalue()
 
 
 def harmless(cell: Any) -> Any:
-    """A spreadsheet takes a cell for a formula by its first character, which is hidden behind an apostrophe."""
+    """A spreadsheet takes a cell for a formula by its first character, which is hidden behind an apostrophe.
+
+    Some skip blank characters before it; and where a `;` parts cells, only quotes keep a cell whole.
+    """
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
     return cell

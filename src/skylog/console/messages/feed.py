@@ -1,26 +1,29 @@
-"""Carries what a blocking generator yields from a thread to the event loop, and tells it when nobody listens any more.
+"""Carries the pieces that a blocking generator yields from a thread to the event loop, and on to a reader.
 
-The queue between them is short: a browser that is slow slows the thread down. Whoever goes away ends the thread at its
-next item, so generators yield something, be it empty, every moment.
+Few bytes are under way between them: a reader that is slow slows the thread down, and one that takes nothing for a
+while is given up. Whoever goes away ends the thread at its next piece, so generators yield something, be it empty,
+every moment.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from skylog.errors import SkylogError
 
-T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
-QUEUE_LENGTH: Final = 8
 MAX_FEEDS: Final = 24
-_LOOK_S: Final = 0.25
+UNDER_WAY_BYTES: Final = 1024 * 1024  # and one piece
+SENT_BYTES: Final = 64 * 1024  # at a time: who takes that much within PATIENCE_S is slow, and not gone
+PATIENCE_S: Final = 60.0
 
 
 class TooManyFeedsError(SkylogError):
@@ -33,47 +36,59 @@ class Feeds:
     def __init__(self) -> None:
         self._free = threading.Semaphore(MAX_FEEDS)
 
-    def begin(self, work: Callable[[], Iterator[T]]) -> Feed[T]:
+    def begin(self, work: Callable[[], Iterator[bytes]]) -> Feed:
         """Run `work` in a thread. Raises TooManyFeedsError."""
         if not self._free.acquire(blocking=False):
             raise TooManyFeedsError(f"{MAX_FEEDS} streams are open already; close one, such as a page that follows")
         return Feed(work, self._free.release)
 
 
-class Feed(Generic[T]):
-    """An asynchronous iterator over the items of one generator. Raises what the generator raises."""
+class Feed:
+    """An asynchronous iterator over the pieces of one generator but the empty ones. Raises what the generator raises.
 
-    def __init__(self, work: Callable[[], Iterator[T]], on_end: Callable[[], None]) -> None:
+    A piece is under way until the next one is asked for.
+    """
+
+    def __init__(self, work: Callable[[], Iterator[bytes]], on_end: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._items: asyncio.Queue[T | BaseException | None] = asyncio.Queue()
-        self._room = threading.Semaphore(QUEUE_LENGTH)
-        self._stopping = threading.Event()
+        self._pieces: asyncio.Queue[bytes | BaseException | None] = asyncio.Queue()
+        self._under_way_bytes = 0
+        self._is_stopping = False
+        self._changed = threading.Condition()
         self._on_end = on_end
         threading.Thread(target=self._run, args=(work,), name="skylog-console-feed").start()
 
     def stop(self) -> None:
-        """Let the thread end soon. May be called more than once."""
-        self._stopping.set()
+        """Let the thread end soon, and drop what is under way. For the event loop; may be called more than once."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
+        while not self._pieces.empty():
+            self._pieces.get_nowait()
+        self._pieces.put_nowait(None)
 
-    async def __aiter__(self) -> AsyncIterator[T]:
+    async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            while (item := await self._items.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                self._room.release()
-                yield item
+            while (piece := await self._pieces.get()) is not None:
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+                with self._changed:
+                    self._under_way_bytes -= len(piece)
+                    self._changed.notify()
         finally:
             self.stop()
 
-    def _run(self, work: Callable[[], Iterator[T]]) -> None:
+    def _run(self, work: Callable[[], Iterator[bytes]]) -> None:
         end: BaseException | None = None
         try:
-            items = work()
+            pieces = work()
             try:
-                while self._has_room() and (item := next(items, None)) is not None:
-                    self._hand_over(item)
+                while self._has_room() and (piece := next(pieces, None)) is not None:
+                    if piece:
+                        self._hand_over(piece)
             finally:
-                getattr(items, "close", lambda: None)()
+                getattr(pieces, "close", lambda: None)()
         except Exception as error:
             end = error
         finally:
@@ -81,31 +96,53 @@ class Feed(Generic[T]):
             self._hand_over(end)
 
     def _has_room(self) -> bool:
-        while not self._stopping.is_set():
-            if self._room.acquire(timeout=_LOOK_S):
-                return not self._stopping.is_set()
-        return False
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopping or self._under_way_bytes < UNDER_WAY_BYTES)
+            return not self._is_stopping
 
-    def _hand_over(self, item: T | BaseException | None) -> None:
+    def _hand_over(self, piece: bytes | BaseException | None) -> None:
+        if isinstance(piece, bytes):
+            with self._changed:
+                self._under_way_bytes += len(piece)
         try:
-            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
         except RuntimeError:  # the loop has ended, and with it whoever waited
-            self.stop()
+            self._is_stopping = True
 
 
 class FeedResponse(StreamingResponse):
-    """A response that ends its feed however it ends itself."""
+    """A response that ends its feed however it ends itself, and breaks off when nobody takes it."""
 
-    def __init__(self, feed: Feed[Any], content: AsyncIterator[bytes], media_type: str, **settings: Any) -> None:
-        super().__init__(content, media_type=media_type, **settings)
+    def __init__(self, feed: Feed, media_type: str, **settings: Any) -> None:
+        super().__init__(_in_parts(feed), media_type=media_type, **settings)
         self.headers["x-accel-buffering"] = "no"  # a proxy before the console is not to hold events back
         self._feed = feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await send(message)
+            except TimeoutError:
+                raise _NobodyReadsError from None
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, send_in_time)
+        except* _NobodyReadsError:
+            # The response stays without its end: the server closes the connection, and whoever comes back sees that.
+            logger.warning("%s: nothing of it was taken for %.0f s; broken off", scope["path"], PATIENCE_S)
         finally:
             self._feed.stop()
+
+
+class _NobodyReadsError(Exception):
+    pass
+
+
+async def _in_parts(feed: Feed) -> AsyncIterator[bytes]:
+    async for piece in feed:
+        for start in range(0, len(piece), SENT_BYTES):
+            yield piece[start : start + SENT_BYTES]
 
 
 def event(name: str, data: str) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from skylog.client import Connection, Message, OffsetRange, PartitionReader
 from skylog.console.messages.match import Test
-from skylog.console.messages.view import Row, row
+from skylog.console.messages.view import Excerpt, excerpt
 from skylog.model import TopicPartition
 
 FIRST_WINDOW: Final = 4_000  # offsets of all partitions together
@@ -50,7 +50,7 @@ class Step:
     """News of a search: where it is, and what it has found since the last step, newest first."""
 
     progress: Progress
-    rows: list[Row]
+    matches: list[Excerpt]
 
 
 def search(
@@ -78,18 +78,21 @@ def search(
         matches += len(newest)
         is_cut |= newest.is_cut
         edges |= {key: offsets.start_offset for key, offsets in slices.items()}
-        yield Step(Progress(scanned, total, matches, time.monotonic() - started), newest.rows())
+        yield Step(Progress(scanned, total, matches, time.monotonic() - started), newest.matches())
         window = min(window * _GROWTH, LAST_WINDOW)
     is_complete = scanned == total and not is_cut
     yield Step(Progress(scanned, total, matches, time.monotonic() - started, is_complete), [])
 
 
 class _Newest:
-    """The newest of the messages that it is given, so many at most. `is_cut` if there were more."""
+    """The newest of the messages that it is given, so many at most, and of each what is shown.
+
+    `is_cut` if there were more.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._heap: list[tuple[int, int, int, Message]] = []
+        self._heap: list[tuple[int, int, int, Excerpt]] = []
         self.is_cut = False
 
     def __len__(self) -> int:
@@ -97,15 +100,15 @@ class _Newest:
 
     def add(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            item = (message.timestamp_ms, message.offset, message.partition, message)
+            item = (message.timestamp_ms, message.offset, message.partition, excerpt(message))
             if len(self._heap) < self._count:
                 heapq.heappush(self._heap, item)
             else:
                 heapq.heappushpop(self._heap, item)
                 self.is_cut = True
 
-    def rows(self) -> list[Row]:
-        return [row(message) for *_, message in sorted(self._heap, key=lambda item: item[:3], reverse=True)]
+    def matches(self) -> list[Excerpt]:
+        return [found for *_, found in sorted(self._heap, key=lambda item: item[:3], reverse=True)]
 
 
 def _next_slices(

@@ -53,12 +53,17 @@ def read_partitions(texts: Iterable[str]) -> tuple[int, ...] | None:
 
 
 def choose(admin: Admin, topic: str, partitions: Iterable[int] | None) -> dict[TopicPartition, OffsetRange]:
-    """What the chosen partitions hold. Raises TopicNotFoundError, and FieldError for a partition that is not there."""
-    known = {each.partition: each for each in admin.describe_topic(topic).topic_partitions}
+    """What the chosen partitions hold; without a choice, all that have a leader.
+
+    Raises TopicNotFoundError, and FieldError for a partition that is not there.
+    """
+    found = admin.describe_topic(topic)
+    known = {each.partition: each for each in found.topic_partitions}
+    led = [each.index for each in found.partitions if each.leader >= 0]
     for number in partitions or ():
         if number not in known:
             raise FieldError(f"topic '{topic}' has no partition {number}: it has {len(known)}, numbered from 0")
-    return admin.offset_ranges([known[number] for number in sorted(known if partitions is None else partitions)])
+    return admin.offset_ranges([known[number] for number in sorted(led if partitions is None else partitions)])
 
 
 def resolve(admin: Admin, topic: str, selection: Selection) -> dict[TopicPartition, OffsetRange]:

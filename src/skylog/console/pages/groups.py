@@ -13,7 +13,7 @@ from skylog.console.fields import FieldError, Fields, body, query
 from skylog.console.history import History
 from skylog.console.page import Done, Page, Route, console_of
 from skylog.console.paging import paged
-from skylog.console.trend import trend
+from skylog.console.trend import LONGEST_MS, trend
 from skylog.console.watch import COMMITTED, LAG
 from skylog.console.words import link
 
@@ -29,13 +29,13 @@ async def groups(request: Request) -> Page:
     look, history = console.watch.latest, console.watch.history
     asked = query(request)
     wanted, sort = asked.text("q", "").strip(), asked.choice("sort", _SORTS, "name")
-    found = [_summary(group, history) for group in look.groups.values() if _matches(group, wanted.lower())]
-    found.sort(key=lambda row: (-row["lag"], row["name"]) if sort == "lag" else (0, row["name"]))
-    rows, paging = paged(found, asked)
+    found = [group for group in look.groups.values() if _matches(group, wanted.lower())]
+    found.sort(key=lambda group: (-group.lag, group.name) if sort == "lag" else (0, group.name))
+    shown, paging = paged(found, asked)
     document = {
         "as_of_ms": look.taken_at_ms,
         "filter": {"q": wanted, "sort": sort},
-        "groups": rows,
+        "groups": [_summary(group, history) for group in shown],
         "known": len(look.groups),
         "paging": paging,
     }
@@ -115,7 +115,7 @@ def _summary(group: ConsumerGroup, history: History) -> dict[str, Any]:
         "member_count": len(group.members),
         "topics": sorted({each.partition.topic for each in group.partitions}),
         "lag": group.lag,
-        "trend": trend(history.points((LAG, group.name))),
+        "trend": trend(history.points((LAG, group.name), LONGEST_MS)),
         "commit_unchanged_ms": history.unchanged_ms((COMMITTED, group.name)),
     }
 

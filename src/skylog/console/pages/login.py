@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from starlette.requests import Request
@@ -11,8 +10,6 @@ from starlette.responses import RedirectResponse, Response
 from skylog.console.credentials import COOKIE, SESSION_S
 from skylog.console.fields import body
 from skylog.console.page import Page, Route, console_of
-
-REFUSAL_S: Final = 0.5  # guessing takes long
 
 
 async def login(request: Request) -> Page | Response:
@@ -26,7 +23,7 @@ async def login(request: Request) -> Page | Response:
     else:
         is_right = credentials.is_user(fields.text("user", ""), fields.text("password", ""))
     if not is_right:
-        await asyncio.sleep(REFUSAL_S)
+        await credentials.slow_down()
         return _form(target, "That is not right. Try again.", 401)
     response = RedirectResponse(target, 303)
     is_secure = request.scope["scheme"] == "https"

@@ -1,14 +1,14 @@
 """Streams of messages: `…/messages/follow`, `…/messages/search` and `…/messages/export`.
 
 The first two are pages to a browser, which then opens the same address as a stream of events (text/event-stream) with
-rows drawn here. Programs ask for lines of JSON (application/x-ndjson).
+rows drawn here. Programs ask for lines of JSON (application/x-ndjson). What is sent is made in the feeds' threads.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -18,11 +18,12 @@ from starlette.responses import Response
 from skylog.client import OffsetRange
 from skylog.console.fields import FieldError, Fields, query
 from skylog.console.messages import export as exports
-from skylog.console.messages.feed import Feed, FeedResponse, TooManyFeedsError, event
+from skylog.console.messages.feed import FeedResponse, TooManyFeedsError, event
 from skylog.console.messages.follow import ROWS_PER_S, Glimpse, follow, glimpses
 from skylog.console.messages.match import PLACES, Query, read_places
 from skylog.console.messages.search import Step, search
 from skylog.console.messages.selection import choose, read_partitions, read_selection, resolve
+from skylog.console.messages.view import Row
 from skylog.console.page import Page, Route, console_of, wants_json
 from skylog.errors import SkylogError
 from skylog.model import TopicPartition
@@ -36,6 +37,7 @@ LINES: Final = "application/x-ndjson"
 HEARTBEAT_S: Final = 10.0
 DEFAULT_MATCHES: Final = 100
 MAX_MATCHES: Final = 1000
+ROWS_PER_EVENT: Final = 50
 WAIT_S: Final = 20.0  # of a search that is asked for as one document
 _UNSAFE_IN_FILE_NAME: Final = re.compile(r"[^a-zA-Z0-9._-]")
 
@@ -61,37 +63,44 @@ async def follow_messages(request: Request) -> Page | Response:
         return Page("messages_follow.html", f"Follow {topic}", document)
     starts = {key: offsets.end_offset for key, offsets in held.items()}
     connection = console.cluster.connection()
-    try:
+
+    def work() -> Iterator[bytes]:
+        seen = follow(connection, starts)
         if wanted == "events":
-            shown = console.feeds.begin(lambda: glimpses(follow(connection, starts)))
-            return FeedResponse(shown, _follow_events(console, topic, shown), EVENTS)
-        lines = console.feeds.begin(lambda: (exports.json_lines(batch) for batch in follow(connection, starts)))
-        return FeedResponse(lines, _lines(lines), LINES)
+            return _follow_events(console, topic, glimpses(seen))
+        return (lines for messages, _ in seen for lines in exports.json_lines(messages))
+
+    try:
+        return FeedResponse(console.feeds.begin(work), EVENTS if wanted == "events" else LINES)
     except TooManyFeedsError as error:
         return _too_many(error)
 
 
-async def _follow_events(console: Console, topic: str, feed: Feed[Glimpse]) -> AsyncIterator[bytes]:
+def _follow_events(console: Console, topic: str, seen: Iterator[Glimpse]) -> Iterator[bytes]:
     yield event("open", topic)
     sent_at = time.monotonic()
+    was_away = False
     try:
-        async for glimpse in feed:
+        for glimpse in seen:
+            piece = b""
+            if glimpse.is_away != was_away:
+                was_away = glimpse.is_away
+                told = f"{console.cluster.bootstrap} cannot be reached; waiting for it to come back"
+                piece = event("away", told) if was_away else event("live", topic)
             if glimpse.rows or glimpse.skipped:
-                html = console.fragment("message_rows.html", topic=topic, messages=glimpse.rows)
-                yield event("rows", html)
-                yield event("count", _json({"shown": len(glimpse.rows), "skipped": glimpse.skipped}))
-            elif time.monotonic() - sent_at < HEARTBEAT_S:
-                continue
-            else:
-                yield b": nothing new\n\n"
-            sent_at = time.monotonic()
+                piece += _rows_event(console, topic, glimpse.rows)
+                piece += event("count", _json({"shown": len(glimpse.rows), "skipped": glimpse.skipped}))
+            if not piece and time.monotonic() - sent_at >= HEARTBEAT_S:
+                piece = b": nothing new\n\n"
+            if piece:
+                sent_at = time.monotonic()
+            yield piece
     except SkylogError as error:
         yield event("problem", str(error))
 
 
-async def _lines(feed: Feed[str]) -> AsyncIterator[bytes]:
-    async for text in feed:
-        yield text.encode(errors="backslashreplace")
+def _rows_event(console: Console, topic: str, rows: list[Row]) -> bytes:
+    return event("rows", console.fragment("message_rows.html", topic=topic, messages=rows))
 
 
 async def search_messages(request: Request) -> Page | Response:
@@ -112,15 +121,20 @@ async def search_messages(request: Request) -> Page | Response:
         found_query.test()  # says what is wrong with it
         return Page("messages_search.html", f"Search {topic}", document)
     connection, test = console.cluster.connection(), found_query.test()
+
+    def work() -> Iterator[bytes]:
+        steps = search(connection, ranges, test, limit)
+        if wanted == "events":
+            return _search_events(console, topic, steps)
+        return _search_lines(steps) if wanted == "lines" else _search_result(steps, document)
+
     try:
-        feed = console.feeds.begin(lambda: search(connection, ranges, test, limit))
+        feed = console.feeds.begin(work)
     except TooManyFeedsError as error:
         return _too_many(error)
-    if wanted == "events":
-        return FeedResponse(feed, _search_events(console, topic, feed), EVENTS)
-    if wanted == "lines":
-        return FeedResponse(feed, _search_lines(feed), LINES)
-    return Page("messages_search.html", f"Search {topic}", document | await _search_result(feed))
+    if wanted == "json":
+        return Response(b"".join([piece async for piece in feed]), media_type="application/json")
+    return FeedResponse(feed, EVENTS if wanted == "events" else LINES)
 
 
 def _read_query(asked: Fields) -> Query | None:
@@ -151,40 +165,41 @@ def _search_document(
     }
 
 
-async def _search_result(feed: Feed[Step]) -> dict[str, Any]:
+def _search_result(steps: Iterator[Step], document: dict[str, Any]) -> Iterator[bytes]:
     """What is found in WAIT_S, as one document; `progress.is_complete` says whether that is all."""
     deadline = time.monotonic() + WAIT_S
-    rows: list[dict[str, Any]] = []
+    matches: list[orjson.Fragment] = []
     progress: dict[str, Any] | None = None
-    async for step in feed:
-        rows += step.rows
+    for step in steps:
+        matches += [orjson.Fragment(orjson.dumps(match.row())) for match in step.matches]
         progress = step.progress.document
         if time.monotonic() > deadline:
-            feed.stop()
             break
-    return {"messages": rows, "progress": progress}
+        yield b""
+    yield orjson.dumps(document | {"messages": matches, "progress": progress})
 
 
-async def _search_events(console: Console, topic: str, feed: Feed[Step]) -> AsyncIterator[bytes]:
-    progress = b"{}"
+def _search_events(console: Console, topic: str, steps: Iterator[Step]) -> Iterator[bytes]:
+    progress = "{}"
     try:
-        async for step in feed:
-            if step.rows:
-                yield event("rows", console.fragment("message_rows.html", topic=topic, messages=step.rows))
-            progress = orjson.dumps(step.progress.document)
-            yield event("progress", progress.decode())
-        yield event("end", progress.decode())
+        for step in steps:
+            for start in range(0, len(step.matches), ROWS_PER_EVENT):
+                rows = [match.row() for match in step.matches[start : start + ROWS_PER_EVENT]]
+                yield _rows_event(console, topic, rows)
+            progress = _json(step.progress.document)
+            yield event("progress", progress)
+        yield event("end", progress)
     except SkylogError as error:
         yield event("problem", str(error))
 
 
-async def _search_lines(feed: Feed[Step]) -> AsyncIterator[bytes]:
+def _search_lines(steps: Iterator[Step]) -> Iterator[bytes]:
     """`{"match": …}` and `{"progress": …}`, at the end `{"end": …}`, with the progress in it, or `{"error": …}`."""
     progress: dict[str, Any] = {}
     try:
-        async for step in feed:
-            for match in step.rows:
-                yield _line({"match": match})
+        for step in steps:
+            for match in step.matches:
+                yield _line({"match": match.row()})
             progress = step.progress.document
             yield _line({"progress": progress})
         yield _line({"end": progress})
@@ -212,7 +227,7 @@ async def export_messages(request: Request) -> Page | Response:
         return _too_many(error)
     name = _UNSAFE_IN_FILE_NAME.sub("_", topic) + (".csv" if file_format == "csv" else ".jsonl")
     headers = {"content-disposition": f'attachment; filename="{name}"'}
-    return FeedResponse(feed, aiter(feed), exports.FORMATS[file_format], headers=headers)
+    return FeedResponse(feed, exports.FORMATS[file_format], headers=headers)
 
 
 def _too_many(error: TooManyFeedsError) -> Page:

@@ -8,14 +8,14 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skylog.client import OffsetRange, Topic
+from skylog.client import Message, OffsetRange, Topic
 from skylog.console.cluster import Clients
 from skylog.console.fields import FieldError, body, query
 from skylog.console.messages import produce
 from skylog.console.messages.browse import Cursor, read_one, read_page
 from skylog.console.messages.place import Place, cursor_text, read_place
 from skylog.console.messages.selection import ALL, choose
-from skylog.console.messages.view import WHOLE_BYTES, row
+from skylog.console.messages.view import Row, row, whole
 from skylog.console.page import Done, Page, Route, console_of
 from skylog.console.words import link
 from skylog.model import TopicPartition
@@ -33,7 +33,7 @@ async def messages(request: Request) -> Page | Done:
     place = read_place(asked)
     document = await console.cluster.ask(lambda clients: _browse(clients, topic, place))
     stored = place.partitions[0] if place.partitions and place.offset is not None and asked.has("stored") else None
-    return Page("messages.html", f"Messages of {topic}", document | {"stored_in_partition": stored})
+    return Page("messages.html", f"Messages of {topic}", document | {"stored_in_partition": stored}, is_heavy=True)
 
 
 def _browse(clients: Clients, topic: str, place: Place) -> dict[str, Any]:
@@ -106,27 +106,30 @@ async def message(request: Request) -> Page | Response:
     partition, offset = _number(request, "partition"), _number(request, "offset")
     console = console_of(request)
 
-    def ask(clients: Clients) -> tuple[OffsetRange, Any]:
+    is_file = request.url.path.endswith("/value")
+
+    def ask(clients: Clients) -> tuple[OffsetRange, Message | None, Row]:
         [(key, held)] = choose(clients.admin, topic, [partition]).items()
         is_held = held.start_offset <= offset < held.end_offset
-        return held, read_one(clients.connection.another(), key, held, offset) if is_held else None
+        found = read_one(clients.connection.another(), key, held, offset) if is_held else None
+        return held, found, {} if found is None or is_file else whole(found).row()
 
-    held, found = await console.cluster.ask(ask)
+    held, found, shown = await console.cluster.ask(ask)
     if found is None or found.offset != offset:
         more = f"; the next message is at {found.offset}" if found else ""
         told = f"{topic}-{partition} has no message at offset {offset}: it holds {held.start_offset} up to "
         return Page("problem.html", "No such message", {"error": f"{told}{held.end_offset}{more}"}, 404)
-    if request.url.path.endswith("/value"):
+    if is_file:
         name = _UNSAFE_IN_FILE_NAME.sub("_", f"{topic}-{partition}-{offset}.bin")
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         return Response(found.value or b"", 200, headers, "application/octet-stream")
     document = {
         "topic": topic,
-        "message": row(found, WHOLE_BYTES, WHOLE_BYTES),
+        "message": shown,
         "older_offset": offset - 1 if offset > held.start_offset else None,
         "newer_offset": offset + 1 if offset + 1 < held.end_offset else None,
     }
-    return Page("message.html", f"{topic}, partition {partition}, offset {offset}", document)
+    return Page("message.html", f"{topic}, partition {partition}, offset {offset}", document, is_heavy=True)
 
 
 def _number(request: Request, name: str) -> int:

@@ -33,8 +33,8 @@ async def overview(request: Request) -> Page:
     found = [
         verdicts.health(problem, told),
         verdicts.lost(audit),
-        verdicts.late(audit, look, history),
-        verdicts.stuck(look, history, jobs),
+        verdicts.late(audit, look, history, console.watch.problem),
+        verdicts.stuck(look, history, console.watch.problem, jobs),
     ]
     document = {
         "taken_at_ms": look.taken_at_ms,

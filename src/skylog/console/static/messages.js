@@ -14,7 +14,7 @@
     const limit = Number(rows.dataset.limit);
     const pause = document.getElementById("pause");
     const counts = document.getElementById("counts");
-    let shown = 0, skipped = 0, held = [], stream;
+    let shown = 0, skipped = 0, held = [], stream, away = "";
 
     function show(html) {
       const piece = document.createElement("tbody");
@@ -25,11 +25,15 @@
     function count() {
       counts.textContent = `${number(shown)} shown` + (skipped ? `, ${number(skipped)} left out because they came too fast` : "") + ".";
     }
+    const isPaused = () => pause.getAttribute("aria-pressed") === "true";
+    const tell = () => say(away || (isPaused() ? "paused; what comes is kept, the last 200" : "live"));
     function open() {
       stream = new EventSource(location.href);
-      stream.addEventListener("open", () => say("live"));
+      stream.addEventListener("open", () => { away = ""; tell(); });
+      stream.addEventListener("away", (event) => { away = event.data; tell(); });
+      stream.addEventListener("live", () => { away = ""; tell(); });
       stream.addEventListener("rows", (event) => {
-        if (pause.getAttribute("aria-pressed") === "true") held = [...held, event.data].slice(-limit); else show(event.data);
+        if (isPaused()) held = [...held, event.data].slice(-limit); else show(event.data);
       });
       stream.addEventListener("count", (event) => {
         const news = JSON.parse(event.data);
@@ -41,11 +45,10 @@
       stream.onerror = () => say(stream.readyState === EventSource.CLOSED ? "ended; load the page again" : "connecting again …");
     }
     pause.addEventListener("click", () => {
-      const isPaused = pause.getAttribute("aria-pressed") !== "true";
-      pause.setAttribute("aria-pressed", String(isPaused));
-      pause.textContent = isPaused ? "Resume" : "Pause";
-      say(isPaused ? "paused; what comes is kept, the last 200" : "live");
-      if (!isPaused) { held.forEach(show); held = []; }
+      pause.setAttribute("aria-pressed", String(!isPaused()));
+      pause.textContent = isPaused() ? "Resume" : "Pause";
+      tell();
+      if (!isPaused()) { held.forEach(show); held = []; }
     });
     addEventListener("pagehide", () => stream.close());
     open();

@@ -1,0 +1,45 @@
+"""`skylog console` before it serves: which ways to a cluster it takes, and what it says of others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skylog.cli.console import _options
+from skylog.errors import ConfigError
+
+
+def refused(*options: str) -> str:
+    command = [sys.executable, "-m", "skylog", "console", "--port", "0", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode != 0
+    return ended.stderr
+
+
+def test_a_setting_that_librdkafka_does_not_know_is_told_at_the_start() -> None:
+    assert 'No such configuration property: "sasl.nonsense"' in refused("--option", "sasl.nonsense=1")
+
+
+def test_a_setting_that_says_nothing_of_the_way_to_the_cluster_is_refused() -> None:
+    assert "--option linger.ms: only librdkafka's settings" in refused("--option", "linger.ms=5").replace("\n", " ")
+
+
+def test_options_come_from_a_file_and_those_on_the_command_line_go_before_them(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("# how to reach the cluster\nsecurity.protocol=SASL_SSL\nsasl.password=a=b\n")
+    found = _options(path, ["security.protocol = SASL_PLAINTEXT"])
+    assert found == {"security.protocol": "SASL_PLAINTEXT", "sasl.password": "a=b"}
+
+
+def test_what_is_no_option_is_refused_without_being_repeated() -> None:
+    with pytest.raises(ConfigError, match="expected KEY=VALUE") as caught:
+        _options(None, ["secret"])
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read --config"):
+        _options(tmp_path / "missing", [])
