@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -16,6 +17,10 @@ settings.load_profile("skylog")
 
 # Every JVM of a test lives for a minute: what its second compiler would win it never gets back.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# Who is started in the background may have to ignore Ctrl-C, and so would what it starts: programs under test, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HAS_SPARK = importlib.util.find_spec("pyspark") is not None
 collect_ignore = [] if HAS_SPARK else ["spark"]
