@@ -161,7 +161,7 @@ class StatusPublisher:
     def _warn(self, error: Any) -> None:
         """Once: a cluster that is away is told of often enough by the job itself."""
         if not self._has_warned:
-            logger.warning("the status of '%s' cannot be published: %s", self._status.name, error)
+            logger.warning("the status of %r cannot be published: %s", self._status.name, error)
             self._has_warned = True
 
 
