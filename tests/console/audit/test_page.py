@@ -61,7 +61,7 @@ def all_reports() -> list[Report]:
     lost = Tiers("lost").window(0, produced=10, stored=10, read=10).window(1, produced=10, stored=7, read=7)
     twice = Tiers("duplicated").window(0, produced=10, stored=10, read=12)
     late = Tiers("late").window(0, produced=10, stored=10, read=10).window(1, produced=5, stored=5)
-    open_ = Tiers("open").window(10, produced=10, stored=4)
+    open_ = Tiers("open").window(120, produced=10, stored=4)  # it stays so, however long the tests before take
     old = Tiers("old").window(-3000, produced=10, stored=9)
     hostile = Tiers(HOSTILE).window(0, produced=2, stored=1)
     many = Tiers("many")
