@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skylog.cli.console import _options
+from skylog.cli.options import read_settings
 from skylog.errors import ConfigError
 
 
@@ -30,16 +30,16 @@ def test_a_setting_that_says_nothing_of_the_way_to_the_cluster_is_refused() -> N
 def test_options_come_from_a_file_and_those_on_the_command_line_go_before_them(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("# how to reach the cluster\nsecurity.protocol=SASL_SSL\nsasl.password=a=b\n")
-    found = _options(path, ["security.protocol = SASL_PLAINTEXT"])
+    found = read_settings(path, ["security.protocol = SASL_PLAINTEXT"], "--option")
     assert found == {"security.protocol": "SASL_PLAINTEXT", "sasl.password": "a=b"}
 
 
 def test_what_is_no_option_is_refused_without_being_repeated() -> None:
     with pytest.raises(ConfigError, match="expected KEY=VALUE") as caught:
-        _options(None, ["secret"])
+        read_settings(None, ["secret"], "--option")
     assert "secret" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read --config"):
-        _options(tmp_path / "missing", [])
+        read_settings(tmp_path / "missing", [], "--option")

@@ -9,12 +9,10 @@ from typing import Annotated
 import typer
 
 from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
-from skylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from skylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, read_settings
 from skylog.cli.output import stderr
-from skylog.config import read_properties
 from skylog.console.listening import listen, url_of
 from skylog.console.settings import DEFAULT_PORT, PASSWORD_VARIABLE, TOKEN_VARIABLE, USER_VARIABLE, Settings
-from skylog.errors import ConfigError
 
 
 def console(
@@ -69,7 +67,8 @@ def console(
     """
     import asyncio
 
-    settings = Settings(bootstrap, host, port, read_only, token, user, password, _options(config_file, options or []))
+    chosen = read_settings(config_file, options or [], "--option")
+    settings = Settings(bootstrap, host, port, read_only, token, user, password, chosen)
     settings.check()
     start_logging(log_level, log_format)
     from skylog.client import Connection
@@ -83,18 +82,3 @@ def console(
         listener = listen(host, port)
         stderr.print(f"console at {url_of(listener)} of the cluster at {bootstrap}", markup=False)
     asyncio.run(serve(settings, listener, None if broker_fd is None else BrokerBeside(broker_fd)))
-
-
-def _options(path: Path | None, texts: list[str]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    if path is not None:
-        try:
-            values = read_properties(path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read --config {path}: {error}") from error
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise ConfigError("--option: expected KEY=VALUE")  # without the text, which may be a secret
-        values[key.strip()] = value.strip()
-    return values

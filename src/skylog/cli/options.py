@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+
+from skylog.config import read_properties
+from skylog.errors import ConfigError
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
@@ -77,3 +81,19 @@ def parse_duration_ms(text: str, option: str) -> int:
 
 def _duration_ms(text: str) -> int:
     return sum(int(count) * _UNITS_MS[unit] for count, unit in _DURATION_PART.findall(text))
+
+
+def read_settings(path: Path | None, texts: Iterable[str], option: str) -> dict[str, str]:
+    """The settings of the file of `--config`, if any, and of the KEY=VALUE texts of `option`, which go before it."""
+    values: dict[str, str] = {}
+    if path is not None:
+        try:
+            values = read_properties(path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read --config {path}: {error}") from error
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(f"{option}: expected KEY=VALUE")  # without the text, which may be a secret
+        values[key.strip()] = value.strip()
+    return values

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 import typer
 
 from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
+from skylog.cli.options import read_settings
 from skylog.cli.output import stderr
-from skylog.config import read_properties
 from skylog.console.listening import listen, url_of
 from skylog.console.settings import DEFAULT_PORT, PASSWORD_VARIABLE, TOKEN_VARIABLE, USER_VARIABLE, Settings
-from skylog.errors import ConfigError, SkylogError
+from skylog.errors import SkylogError
 
 # The broker and its event loop are imported by those functions that use them: the other commands start without.
 if TYPE_CHECKING:
@@ -224,18 +224,7 @@ def _greet(address: str) -> None:
 def _read_config(path: Path | None, settings: list[str]) -> ServerConfig:
     from skylog.broker import ServerConfig
 
-    values: dict[str, str] = {}
-    if path is not None:
-        try:
-            values = read_properties(path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read --config {path}: {error}") from error
-    for text in settings:
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise ConfigError(f"--set {text}: expected KEY=VALUE")
-        values[key.strip()] = value.strip()
-    return ServerConfig.parse(values)
+    return ServerConfig.parse(read_settings(path, settings, "--set"))
 
 
 def _raise_file_limit() -> None:
