@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from skylog.cli.options import read_settings
+from skylog.client.connection import _SHARED_SETTINGS
+from skylog.console.settings import OPTION_PREFIXES
 from skylog.errors import ConfigError
 
 
@@ -43,3 +45,8 @@ def test_what_is_no_option_is_refused_without_being_repeated() -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read --config"):
         read_settings(tmp_path / "missing", [], "--option")
+
+
+def test_the_options_that_are_taken_are_those_that_reach_every_client() -> None:
+    """Written twice, because the settings must not load the clients' library."""
+    assert OPTION_PREFIXES == _SHARED_SETTINGS
