@@ -101,6 +101,7 @@ def test_a_snapshot_or_index_that_cannot_be_written_does_not_stop_a_roll(home: H
     blocker = home.directory / f"{log.log_end_offset:020d}.snapshot.tmp"
     blocker.mkdir()
     home.append(log, idempotent(sequence))
+    flush(log)
     assert len(log.segments) == 2
     blocker.rmdir()
     reopened = home.open()

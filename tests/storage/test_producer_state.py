@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from crc32c import crc32c
 
 from skylog.errors import ErrorCode, KafkaError
 from skylog.storage import Log
+from skylog.storage.config import DAY_MS
 from tests.storage.logs import Home, flush, idempotent, read_all
+
+HOUR_MS = 3_600_000
 
 
 def refused(home: Home, log: Log, batch: bytearray) -> ErrorCode:
@@ -93,9 +97,40 @@ def test_a_failed_append_leaves_the_sequence_as_it_was(home: Home) -> None:
 
 def test_a_silent_producer_is_forgotten(home: Home) -> None:
     log = with_batches(home, 1)
-    assert log.producers.expire(1000) == 0
-    assert log.producers.expire(1001) == 1
+    heard_ms = home.clock.now_ms()
+    assert log.producers.expire(heard_ms) == 0
+    assert log.producers.expire(heard_ms + 1) == 1
     assert not home.append(log, idempotent(77)).is_duplicate
+
+
+def test_a_producer_is_kept_by_when_it_was_heard_whatever_the_time_of_its_messages(home: Home) -> None:
+    log = with_batches(home, 1)  # whose records are of the first second of 1970
+    home.clock.advance_ms(HOUR_MS)
+    for reopened in (log, home.restart(log), home.open(recovery_point=log.recovery_point)):
+        assert reopened.producers.expire(home.clock.now_ms() - DAY_MS) == 0
+        assert home.append(reopened, idempotent(0, 2)).is_duplicate
+
+
+def test_a_snapshot_tells_when_a_producer_was_heard(home: Home) -> None:
+    heard_ms = home.clock.now_ms()
+    log = with_batches(home, 1)
+    home.clock.advance_ms(HOUR_MS)
+    log = home.restart(log)
+    assert log.producers.expire(heard_ms) == 0
+    assert log.producers.expire(heard_ms + 1) == 1
+
+
+def test_snapshots_of_the_first_version_are_read_and_their_producers_count_as_heard(home: Home) -> None:
+    log = home.restart(with_batches(home, 3))
+    (path,) = home.files(".snapshot")
+    content = bytearray(path.read_bytes())
+    content[4:6] = (1).to_bytes(2, "little")
+    content[20:28] = (1000).to_bytes(8, "little")  # a message's timestamp
+    content[6:10] = crc32c(content[10:]).to_bytes(4, "little")
+    path.write_bytes(content)
+    log = home.open(clean=True)
+    assert log.producers.expire(home.clock.now_ms()) == 0
+    remembers(home, log, 3)
 
 
 def remembers(home: Home, log: Log, count: int) -> None:
@@ -142,9 +177,9 @@ def test_every_flipped_bit_of_a_snapshot_is_noticed(home: Home) -> None:
         damaged = bytearray(content)
         damaged[index] ^= 0x10
         path.write_bytes(damaged)
-        assert not log.producers.load(path)
+        assert not log.producers.load(path, 0)
     path.write_bytes(content)
-    assert log.producers.load(path)
+    assert log.producers.load(path, 0)
 
 
 def test_missing_snapshots_are_made_up_for_from_the_log(home: Home) -> None:

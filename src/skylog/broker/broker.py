@@ -75,13 +75,14 @@ class Broker:
         self.housekeeping = Housekeeping(
             self.log_dir, lambda: self.partitions, self.flusher, self.executor, self.clock, self.config.broker
         )
-        self.partitions = Partitions(self.log_dir, self.config.log, self.housekeeping.discard)
-        self.topics = Topics(self.metadata, self.config.broker)
+        self.partitions = Partitions(self.log_dir, self.config.log, self.executor, self.housekeeping.discard)
+        self.topics = Topics(self.metadata, self.partitions, self.config.broker)
         self.coordinator = Coordinator(self, self.config.groups)
         self.compactor = Compactor(
             self.partitions, self.executor, self.clock, self.config.broker, self.housekeeping.discard
         )
         self.background |= {
+            "metadata": self.metadata,
             "housekeeping": self.housekeeping,
             "compactor": self.compactor,
             "coordinator": self.coordinator,
@@ -92,7 +93,7 @@ class Broker:
         if not was_clean:
             await self.metadata.begin_epochs()
         self.log_dir.opened()
-        for folder in self.log_dir.leftovers():
+        for folder in self.log_dir.leftovers(self.partitions.offline):
             self.housekeeping.discard(folder)
         self._host = host
         self._port = await self.listener.start(host, port)

@@ -1,15 +1,22 @@
-"""Runs compaction: picks the log that needs it most, has it cleaned in another process, swaps the result in."""
+"""Runs compaction: picks the log that needs it most, has it cleaned in another process, swaps the result in.
+
+A job works on the folder itself, by descriptor, not on the folder's name: a topic that is deleted and created again
+under the same name is another folder, which the job cannot touch.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from skylog.broker.config import BrokerConfig
 from skylog.broker.partitions import Partitions
@@ -21,11 +28,25 @@ from skylog.storage.compaction import commit
 
 logger = logging.getLogger(__name__)
 
+FIRST_RETRY_SECONDS: Final = 60.0
+LAST_RETRY_SECONDS: Final = 3600.0
 _LAST_WORDS_BYTES: Final = 2000
 
 
+class Uncleanable(NamedTuple):
+    """A log that is set aside: why, how often its cleaning has failed, and when it is tried again."""
+
+    reason: str
+    failures: int
+    retry_at: float
+
+
 class Compactor:
-    """One job at a time. A job that fails is logged, counted in `failures`, and tried again later."""
+    """One job at a time.
+
+    A job that fails is logged and counted in `failures`. Its log is set aside in `uncleanable`, for longer with each
+    failure, and the others have their turn.
+    """
 
     def __init__(
         self,
@@ -42,7 +63,11 @@ class Compactor:
         self._discard = discard
         self._task: asyncio.Task[None] | None = None
         self._looked_at = clock.monotonic()
+        self._cleaning: Log | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self.uncleanable: dict[Log, Uncleanable] = {}
         self.failures = 0
+        partitions.on_removal(self._abandon)
         self.runs = self.read_bytes = self.written_bytes = self.dropped_records = 0  # since the start
 
     def start(self) -> None:
@@ -53,6 +78,11 @@ class Compactor:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process is cleaning a log now."""
+        return self._process is not None and self._process.returncode is None
 
     @property
     def since_last_look_ms(self) -> int:
@@ -71,23 +101,52 @@ class Compactor:
     async def clean_one(self) -> bool:
         """Clean the dirtiest log that is due; whether there was one."""
         now_ms = self._clock.now_ms()
-        self._looked_at = self._clock.monotonic()
+        self._looked_at = now = self._clock.monotonic()
         max_keys = self._config.log_cleaner_dedupe_buffer_size // KEY_BYTES
-        logs = [partition.log for partition in self._partitions.all()]
+        logs = [partition.log for partition in self._partitions.all() if self._may_clean(partition.log, now)]
         due = [(log, job) for log in logs if (job := log.plan_cleaning(now_ms, max_keys)) is not None]
         if not due:
             return False
         log, job = max(due, key=lambda pair: _dirty_bytes(pair[1]))
-        await self._clean(log, job)
+        self._cleaning = log
+        try:
+            await self._clean(log, job)
+            self.uncleanable.pop(log, None)
+        except Exception as error:  # whatever it was, the other logs must have their turn
+            if not log.is_retired:
+                self._set_aside(log, error)
+        finally:
+            self._cleaning = None
         return True
 
+    def _may_clean(self, log: Log, now: float) -> bool:
+        aside = self.uncleanable.get(log)
+        return aside is None or aside.retry_at <= now
+
+    def _set_aside(self, log: Log, error: Exception) -> None:
+        self.failures += 1
+        before = self.uncleanable.get(log)
+        failures = before.failures + 1 if before is not None else 1
+        seconds = min(FIRST_RETRY_SECONDS * 2 ** (failures - 1), LAST_RETRY_SECONDS)
+        self.uncleanable[log] = Uncleanable(str(error), failures, self._clock.monotonic() + seconds)
+        logger.error("%s cannot be compacted and is left alone for %.0f s: %s", log.name, seconds, error)
+
+    def _abandon(self, log: Log) -> None:
+        """A topic was deleted: stop working on its log."""
+        self.uncleanable.pop(log, None)
+        if log is self._cleaning and self._process is not None and self.is_running:
+            self._process.kill()
+
     async def _clean(self, log: Log, job: CleanJob) -> None:
-        result = await _run(job)
-        loop = asyncio.get_running_loop()
-        for cleaned in result.segments:
-            await loop.run_in_executor(self._executor, commit, job.directory, cleaned)
-            for path in log.replace(cleaned):
-                self._discard(path)
+        with _folder_itself(job.directory) as (folder, descriptor):
+            result = await self._run(dataclasses.replace(job, directory=folder), descriptor)
+            loop = asyncio.get_running_loop()
+            for cleaned in result.segments:
+                await loop.run_in_executor(self._executor, commit, folder, cleaned)
+                for path in log.replace(cleaned):
+                    self._discard(path)
+        if log.is_retired:
+            return
         log.first_dirty_offset = result.clean_to
         self.runs += 1
         self.read_bytes += result.read_bytes
@@ -103,29 +162,42 @@ class Compactor:
             result.dropped_records,
         )
 
+    async def _run(self, job: CleanJob, descriptor: int) -> CleanResult:
+        """Have another process do the job. Raises SkylogError with its last words where it fails."""
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "skylog.storage.clean_process",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=(descriptor,),
+        )
+        if self._cleaning is not None and self._cleaning.is_retired:  # while the process was being started
+            process.kill()
+        try:
+            out, error = await process.communicate(pickle.dumps(job))
+        except asyncio.CancelledError:
+            process.kill()
+            await process.wait()
+            raise
+        if process.returncode != 0:
+            last_words = error[-_LAST_WORDS_BYTES:].decode(errors="replace")
+            raise SkylogError(f"cleaning ended with {process.returncode}: {last_words}")
+        result = pickle.loads(out)
+        assert isinstance(result, CleanResult)
+        return result
+
 
 def _dirty_bytes(job: CleanJob) -> int:
     return sum(source.size_bytes for source in job.sources if source.end_offset > job.first_dirty_offset)
 
 
-async def _run(job: CleanJob) -> CleanResult:
-    """Have another process do the job. Raises SkylogError with its last words where it fails."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "skylog.storage.clean_process",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+@contextmanager
+def _folder_itself(directory: Path) -> Iterator[tuple[Path, int]]:
+    """A path to the folder that is at `directory` now, wherever it is moved, and the descriptor that it hangs on."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        out, error = await process.communicate(pickle.dumps(job))
-    except asyncio.CancelledError:
-        process.kill()
-        await process.wait()
-        raise
-    if process.returncode != 0:
-        raise SkylogError(f"cleaning {job.directory} failed: {error[-_LAST_WORDS_BYTES:].decode(errors='replace')}")
-    result = pickle.loads(out)
-    assert isinstance(result, CleanResult)
-    return result
+        yield Path(f"/proc/self/fd/{descriptor}"), descriptor
+    finally:
+        os.close(descriptor)

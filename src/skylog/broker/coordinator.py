@@ -59,7 +59,7 @@ class Coordinator:
         self._last_look = asyncio.get_running_loop().time()
         self._broker.metadata.listen(self._on_image)
         partitions = self._broker.partitions.of_topic(CONSUMER_OFFSETS_TOPIC)
-        self._loading = {partition.name.partition for partition in partitions}
+        self._loading = set(range(self._partition_count()))  # one that is offline stays unavailable until a restart
         if partitions:
             self._tasks.append(asyncio.create_task(self._load(partitions)))
         self._tasks.append(asyncio.create_task(self._tick()))
@@ -104,13 +104,17 @@ class Coordinator:
         self._partition(group_id)
 
     def _partition(self, group_id: str) -> Partition:
-        partitions = self._broker.partitions.of_topic(CONSUMER_OFFSETS_TOPIC)
-        if not partitions:
+        count = self._partition_count()
+        if not count:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "ask FindCoordinator first")
-        index = partition_of(group_id, len(partitions))
+        index = partition_of(group_id, count)
         if index in self._loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group '{group_id}' is being loaded")
-        return partitions[index]
+        return self._broker.partitions.get(CONSUMER_OFFSETS_TOPIC, index)
+
+    def _partition_count(self) -> int:
+        topic = self._broker.metadata.image.topics.get(CONSUMER_OFFSETS_TOPIC)
+        return len(topic.partitions) if topic is not None else 0
 
     async def store(self, group_id: str, records: Sequence[StoredRecord]) -> None:
         """Append to the group's partition and wait for what the topic's flush policy wants. Raises KafkaError."""
@@ -211,7 +215,7 @@ class Coordinator:
         groups = self.groups.all()
         if not self._loading:
             return groups
-        count = len(self._broker.partitions.of_topic(CONSUMER_OFFSETS_TOPIC))
+        count = self._partition_count()
         return [group for group in groups if partition_of(group.group_id, count) not in self._loading]
 
     async def expire_offsets(self) -> None:

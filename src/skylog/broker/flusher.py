@@ -52,4 +52,4 @@ class Flusher:
         if queued:
             self._start(log, queued)
         for done in waiting:
-            done(log.failure)
+            done(log.failed() if log.failure is not None else None)

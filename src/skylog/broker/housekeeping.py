@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 from skylog.broker.config import BrokerConfig
 from skylog.broker.flusher import Flusher
@@ -17,6 +18,8 @@ from skylog.storage import Log, LogDir
 from skylog.storage.log_dir import delete
 
 logger = logging.getLogger(__name__)
+
+REOPEN_INTERVAL_MS: Final = 10_000
 
 
 class Housekeeping:
@@ -47,6 +50,7 @@ class Housekeeping:
             (config.log_retention_check_interval_ms, self.drop_expired),
             (config.log_flush_offset_checkpoint_interval_ms, self.checkpoint),
             (config.log_retention_check_interval_ms, self.forget_producers),
+            (REOPEN_INTERVAL_MS, self.reopen_offline),
         ):
             self._tasks.append(asyncio.create_task(self._repeat(interval_ms / 1000, job)))
 
@@ -55,11 +59,13 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _repeat(self, seconds: float, job: Callable[[], None]) -> None:
+    async def _repeat(self, seconds: float, job: Callable[[], Awaitable[None] | None]) -> None:
         while True:
             await asyncio.sleep(seconds)
             try:
-                job()
+                waiting = job()
+                if waiting is not None:
+                    await waiting
             except Exception:
                 self.failures += 1
                 logger.exception("%s failed and is tried again in %.0f s", job.__name__, seconds)
@@ -91,6 +97,9 @@ class Housekeeping:
         before_ms = self._clock.now_ms() - self._config.producer_id_expiration_ms
         for log in self._logs():
             log.producers.expire(before_ms)
+
+    async def reopen_offline(self) -> None:
+        await self._partitions().reopen_offline()
 
     def discard(self, path: Path) -> None:
         """Remove a file or folder that nothing refers to any more, off the event loop."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from skylog.broker.config import BrokerConfig
+from skylog.broker.partitions import Partitions
 from skylog.cluster import ClusterMetadata, TopicImage
-from skylog.cluster.metadata import topic_exists
+from skylog.cluster.metadata import new_partitions, new_topic, topic_exists
 from skylog.config import parse
 from skylog.errors import ConfigError, ErrorCode, KafkaError
 from skylog.model import check_topic_name
@@ -21,11 +24,16 @@ Assignment = Sequence[Sequence[int]]
 
 
 class Topics:
-    """The rules for topics. Raises KafkaError with the code that Kafka gives for each mistake."""
+    """The rules for topics. Raises KafkaError with the code that Kafka gives for each mistake.
 
-    def __init__(self, metadata: ClusterMetadata, config: BrokerConfig) -> None:
+    Topics are created, grown and deleted one at a time: the files of one change are in place before the next begins.
+    """
+
+    def __init__(self, metadata: ClusterMetadata, partitions: Partitions, config: BrokerConfig) -> None:
         self._metadata = metadata
+        self._partitions = partitions
         self._config = config
+        self._changing = asyncio.Lock()
 
     def get(self, name: str) -> TopicImage:
         topic = self._metadata.image.topics.get(name)
@@ -83,18 +91,35 @@ class Topics:
         return self._check_assignment(assignment)
 
     async def create(self, name: str, assignment: Assignment, configs: Mapping[str, str] | None = None) -> TopicImage:
-        return await self._metadata.create_topic(name, assignment, configs or {})
+        async with self._changing:
+            if name in self._metadata.image.topics:
+                raise topic_exists(name)
+            topic = new_topic(name, assignment, configs or {})
+            return await self._commit(topic, self._metadata.create_topic)
 
     async def grow(self, topic: TopicImage, assignment: Assignment) -> TopicImage:
-        return await self._metadata.add_partitions(topic, assignment)
+        async with self._changing:
+            grown = dataclasses.replace(topic, partitions=topic.partitions + new_partitions(assignment))
+            return await self._commit(grown, self._metadata.replace_topic)
+
+    async def _commit(self, topic: TopicImage, commit: Callable[[TopicImage], Awaitable[TopicImage]]) -> TopicImage:
+        """Commit a topic whose logs are there: what cannot be stored is refused, not left half-made."""
+        await self._partitions.prepare(topic)
+        try:
+            return await commit(topic)
+        except BaseException:
+            await self._partitions.abandon(topic)
+            raise
 
     async def delete(self, topic: TopicImage) -> None:
         if not self._config.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable=false")
-        await self._metadata.delete_topic(topic)
+        async with self._changing:
+            await self._metadata.delete_topic(topic)
+            await self._partitions.settle()
 
     async def configure(self, topic: TopicImage, configs: Mapping[str, str]) -> TopicImage:
-        return await self._metadata.configure_topic(topic, configs)
+        return await self._metadata.replace_topic(dataclasses.replace(topic, configs=dict(configs)))
 
     def _check_room(self, added: int) -> None:
         """A topic that cannot be opened for want of descriptors would keep the broker from starting ever again."""

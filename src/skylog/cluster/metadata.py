@@ -7,6 +7,7 @@ Whoever owns logs listens to the image and opens or removes them.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import uuid4
@@ -14,6 +15,8 @@ from uuid import uuid4
 from skylog.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from skylog.cluster.store import Change, MetadataStore, VersionConflictError
 from skylog.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
 
 TOPICS: Final = "/topics/"
 PRODUCER_IDS: Final = "/producer-ids"
@@ -24,11 +27,12 @@ ImageListener = Callable[[ClusterImage, ClusterImage], None]
 
 
 class ClusterMetadata:
-    """The image and the only way to change it."""
+    """The image and the only way to change it. Listeners that fail are counted in `failures`."""
 
     def __init__(self, store: MetadataStore, image: ClusterImage) -> None:
         self._store = store
         self.image = image
+        self.failures = 0
         self._listeners: list[ImageListener] = []
         self._next_producer_id = self._producer_id_limit = 0
 
@@ -42,7 +46,9 @@ class ClusterMetadata:
             path.removeprefix(TOPICS): TopicImage.from_value(path.removeprefix(TOPICS), entry.value, entry.version)
             for path, entry in entries.items()
         }
-        self._show(topics)
+        before, self.image = self.image, self.image.with_topics(topics)
+        for listener in self._listeners:
+            listener(before, self.image)  # a broker that cannot apply what it knows must not start
 
     def register(self, broker: BrokerImage) -> None:
         """Let a broker be seen."""
@@ -51,27 +57,27 @@ class ClusterMetadata:
     def _show(self, topics: Mapping[str, TopicImage]) -> None:
         before, self.image = self.image, self.image.with_topics(topics)
         for listener in self._listeners:
-            listener(before, self.image)
+            try:
+                listener(before, self.image)
+            except Exception:  # the change is durable: the other listeners must hear of it, and so must the client
+                self.failures += 1
+                logger.exception("a change of the cluster's metadata was not applied in full")
 
     # -- topics
 
-    async def create_topic(
-        self, name: str, assignment: Sequence[Sequence[int]], configs: Mapping[str, str]
-    ) -> TopicImage:
-        """A new topic whose partition i lives on the brokers `assignment[i]`, the first of which leads."""
-        partitions = tuple(PartitionImage(ids[0], 0, tuple(ids), tuple(ids)) for ids in assignment)
-        topic = TopicImage(name, uuid4(), partitions, dict(configs), version=0)
+    async def create_topic(self, topic: TopicImage) -> TopicImage:
+        """Commit a topic that `new_topic` has made."""
         try:
             return (await self._put([topic]))[0]
         except VersionConflictError:
-            raise topic_exists(name) from None
+            raise topic_exists(topic.name) from None
 
-    async def add_partitions(self, topic: TopicImage, assignment: Sequence[Sequence[int]]) -> TopicImage:
-        added = tuple(PartitionImage(ids[0], 0, tuple(ids), tuple(ids)) for ids in assignment)
-        return await self._replace(dataclasses.replace(topic, partitions=topic.partitions + added))
-
-    async def configure_topic(self, topic: TopicImage, configs: Mapping[str, str]) -> TopicImage:
-        return await self._replace(dataclasses.replace(topic, configs=dict(configs)))
+    async def replace_topic(self, topic: TopicImage) -> TopicImage:
+        """Commit a new state of a topic, made from its present one."""
+        try:
+            return (await self._put([topic]))[0]
+        except VersionConflictError:
+            raise _changed(topic.name) from None
 
     async def delete_topic(self, topic: TopicImage) -> None:
         try:
@@ -92,12 +98,6 @@ class ClusterMetadata:
             for topic in self.image.topics.values()
         ]
         await self._put(topics)
-
-    async def _replace(self, topic: TopicImage) -> TopicImage:
-        try:
-            return (await self._put([topic]))[0]
-        except VersionConflictError:
-            raise _changed(topic.name) from None
 
     async def _put(self, topics: Iterable[TopicImage]) -> list[TopicImage]:
         """Commit new states of topics, each against the version it was made from, and show them."""
@@ -124,6 +124,15 @@ class ClusterMetadata:
         producer_id = self._next_producer_id
         self._next_producer_id += 1
         return producer_id
+
+
+def new_topic(name: str, assignment: Sequence[Sequence[int]], configs: Mapping[str, str]) -> TopicImage:
+    """A topic that does not exist yet. Partition i lives on the brokers `assignment[i]`, the first of which leads."""
+    return TopicImage(name, uuid4(), new_partitions(assignment), dict(configs), version=0)
+
+
+def new_partitions(assignment: Sequence[Sequence[int]]) -> tuple[PartitionImage, ...]:
+    return tuple(PartitionImage(ids[0], 0, tuple(ids), tuple(ids)) for ids in assignment)
 
 
 def topic_exists(name: str) -> KafkaError:

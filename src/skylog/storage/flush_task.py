@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 from skylog.storage.files import LogFile, sync_directory, sync_file
+from skylog.storage.producer_state import Snapshot
 from skylog.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,7 @@ class FlushTask:
     closed: list[Segment]
     side_files: list[Path]
     directories: list[Path]
+    snapshots: list[Snapshot]
     error: OSError | None = None
 
     def run(self) -> None:
@@ -32,6 +37,11 @@ class FlushTask:
             file.sync()
         for segment in self.closed:
             segment.sync_indexes()
+        for snapshot in self.snapshots:
+            try:
+                snapshot.write()
+            except OSError as error:  # without it a recovery reads more of the log
+                logger.warning("%s cannot be written: %s", snapshot.path, error)
         for path in self.side_files:
             sync_file(path)
         for directory in self.directories:

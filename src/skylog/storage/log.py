@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_TIMESTAMP, TopicPartition
@@ -28,7 +29,9 @@ from skylog.storage.config import FOREVER, LogConfig
 from skylog.storage.files import FilePool, FileSlice
 from skylog.storage.flush_task import FlushTask
 from skylog.storage.leader_epochs import LeaderEpochs
-from skylog.storage.producer_state import snapshot_offsets, snapshot_path
+from skylog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
+from skylog.storage.partition_metadata import read_topic_id, write_topic_id
+from skylog.storage.producer_state import Snapshot, snapshot_offsets, snapshot_path
 from skylog.storage.recovery import recover, repair_indexes, restore_producers
 from skylog.storage.retention import count_expired
 from skylog.storage.segment import REMOVED_SUFFIX, Segment, segment_bases
@@ -55,7 +58,11 @@ class TimestampOffset(NamedTuple):
 
 
 class Log:
-    """One partition's log. Made by `LogDir`, used by the partition that owns it."""
+    """One partition's log. Made by `LogDir`, used by the partition that owns it.
+
+    `failure` says why the log takes no more appends, `is_retired` that its topic was deleted: its folder may have been
+    renamed, and the old name may belong to another log.
+    """
 
     def __init__(
         self,
@@ -67,15 +74,18 @@ class Log:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         first_dirty_offset: int = 0,
+        topic_id: UUID | None = None,
         clean: bool = False,
         now_ms: int,
     ) -> None:
         self.directory = directory
         self.name = name
-        self.failure: KafkaError | None = None
+        self.failure: str | None = None
+        self.is_retired = False
         self._pool = pool
         self.configure(config)
         self._new_names = self._open_directory()
+        self._new_side_files = self._identify(topic_id)
         self.epochs = LeaderEpochs(directory)
         self._segments = self._open_segments(log_start_offset)
         snapshots = snapshot_offsets(directory)
@@ -92,9 +102,10 @@ class Log:
             segment.take_as_found(end_offset)
         self.log_start_offset = min(max(log_start_offset, self._bases[0]), self.log_end_offset)
         self.first_dirty_offset = min(first_dirty_offset, self.log_end_offset)
-        self.producers = restore_producers(directory, self._segments, self.log_end_offset)
+        self.producers = restore_producers(directory, self._segments, self.log_end_offset, now_ms)
         self._active.activate()
         self._latest_epoch = self.epochs.latest
+        self._snapshots: list[Snapshot] = []  # of rolled segments, to be written with the next flush
         self._rolled_ms = now_ms
         self._unflushed_messages = 0
         self.unflushed_since_ms: int | None = None
@@ -110,6 +121,13 @@ class Log:
                 path.unlink()
         finish_swaps(self.directory)
         return [self.directory]
+
+    def _identify(self, topic_id: UUID | None) -> list[Path]:
+        """Write the topic's id into the folder unless it is there; the file if it is new."""
+        if topic_id is None or read_topic_id(self.directory) == topic_id:
+            return []
+        write_topic_id(self.directory, topic_id)
+        return [self.directory / PARTITION_METADATA]
 
     def _open_segments(self, log_start_offset: int) -> list[Segment]:
         segments = [Segment(self.directory, base_offset, self._pool) for base_offset in segment_bases(self.directory)]
@@ -155,12 +173,13 @@ class Log:
         Raises KafkaError: for a batch that may not be stored, a producer out of sequence, a disk that fails.
         """
         if self.failure is not None:
-            raise self.failure
+            raise self.failed()
         batch, header = self._admission.admit(batch, now_ms)
         is_idempotent = header.producer_id >= 0
         if is_idempotent:
             stored = self.producers.find_duplicate(header)
             if stored is not None:
+                self.producers.hear(header.producer_id, now_ms)
                 time = stored.timestamp if self._is_append_time else NO_TIMESTAMP
                 return AppendResult(stored.base_offset, stored.last_offset + 1, time, self._flushes(0), True)
         max_timestamp, append_time = header.max_timestamp, NO_TIMESTAMP
@@ -183,7 +202,7 @@ class Log:
             raise _storage_error(self.directory, error) from error
         self.log_end_offset = end_offset = base_offset + header.last_offset_delta + 1
         if is_idempotent:
-            self.producers.record(header, base_offset)
+            self.producers.record(header, base_offset, now_ms)
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now_ms
         return AppendResult(base_offset, end_offset, append_time, self._flushes(header.record_count), False)
@@ -249,10 +268,9 @@ class Log:
         segment = Segment(self.directory, self.log_end_offset, self._pool, create=True)
         try:
             self._seal(closing)
-            self.producers.save(self.directory, self.log_end_offset)
-            self._prune_snapshots(self.recovery_point)
         except OSError as error:
-            logger.warning("%s: rolled without all of its indexes and snapshots: %s", self.name, error)
+            logger.warning("%s: rolled without all of its indexes: %s", self.name, error)
+        self._snapshots.append(self.producers.snapshot(self.directory, self.log_end_offset))
         closing.end_offset = segment.base_offset
         closing.close()
         self._segments.append(segment)
@@ -295,10 +313,12 @@ class Log:
             files = [segment.file for segment in waiting]
         except OSError as failed:
             error = failed
-        side_files = [self.epochs.path] if self.epochs.unsynced else []
-        task = FlushTask(self.log_end_offset, files, waiting[:-1], side_files, self._new_names, error)
+        side_files = [*self._new_side_files, *([self.epochs.path] if self.epochs.unsynced else [])]
+        task = FlushTask(self.log_end_offset, files, waiting[:-1], side_files, self._new_names, self._snapshots, error)
         self.epochs.unsynced = False
+        self._new_side_files = []
         self._new_names = []
+        self._snapshots = []
         self._unflushed_messages = 0
         self.unflushed_since_ms = None
         return task
@@ -306,10 +326,18 @@ class Log:
     def end_flush(self, task: FlushTask, error: OSError | None = None) -> None:
         """Note how `task` went. After a failed fsync nobody knows what is on disk: the log takes no more appends."""
         if error is not None:
-            self.failure = _storage_error(self.directory, error)
+            self.failure = f"{self.directory}: {error}"
             logger.error("%s: fsync failed, no more appends until a restart: %s", self.name, error)
         elif task.end_offset > self.recovery_point:
             self.recovery_point = min(task.end_offset, self.log_end_offset)
+            if task.snapshots and not self.is_retired:
+                self._prune_snapshots(self.recovery_point)
+
+    def failed(self) -> KafkaError:
+        """Why the log takes no appends. A new exception each time: a stored one would collect tracebacks."""
+        if self.is_retired:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.failure}; no more appends until a restart")
 
     # -- reading
 
@@ -329,6 +357,8 @@ class Log:
         return found
 
     def _read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
+        if self.is_retired:
+            raise self.failed()
         if offset >= self.log_end_offset or offset < self.log_start_offset:
             if offset == self.log_end_offset:
                 return None
@@ -425,7 +455,7 @@ class Log:
 
     def plan_cleaning(self, now_ms: int, max_keys: int) -> CleanJob | None:
         """What `cleaner` should do for this log now, if anything."""
-        if not self.config.is_compacted or self.failure is not None:
+        if not self.config.is_compacted or self.failure is not None or self.is_retired:
             return None
         return plan(
             self.directory, self._segments, self.first_dirty_offset, self.recovery_point, self.config, now_ms, max_keys
@@ -434,8 +464,11 @@ class Log:
     def replace(self, cleaned: CleanedSegment) -> list[Path]:
         """Let a committed segment take the place of those in its range; the files to be unlinked. Raises OSError.
 
-        Where retention has dropped the first of them meanwhile, the cleaned one is not wanted any more.
+        Where retention has dropped the first of them meanwhile, the cleaned one is not wanted any more. Nor is it where
+        the topic was deleted meanwhile: the folder's name may be another log's by now.
         """
+        if self.is_retired:
+            return []
         first, last = (bisect_left(self._bases, offset) for offset in cleaned)
         old = self._segments[first:last]
         if not old or old[0].base_offset != cleaned.base_offset:
@@ -449,12 +482,19 @@ class Log:
         self._bases[first:last] = [segment.base_offset]
         return removed
 
+    def retire(self) -> None:
+        """The topic was deleted: take no more part in anything. Readers that hold a slice still read on."""
+        self.is_retired = True
+        self.failure = f"{self.name} was deleted"
+        for segment in self._segments:
+            segment.release()
+
     def close(self) -> None:
         """Write out everything that makes the next opening cheap. The caller has flushed the data."""
         self._seal(self._active)
         self._active.sync_indexes()
         self._active.close()
-        self.producers.save(self.directory, self.log_end_offset)
+        self.producers.snapshot(self.directory, self.log_end_offset).write()
         self._prune_snapshots(self.log_end_offset)
 
 

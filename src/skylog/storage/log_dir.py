@@ -6,7 +6,7 @@
     cleaner-offset-checkpoint          how far each log is compacted
     clean-shutdown                     there only between a clean stop and the next start; how large each log was
     lock                               held by the broker that uses the directory
-    <topic>-<partition>/               one log each
+    <topic>-<partition>/               one log each; `partition.metadata` in it has the topic's id
     <…>.deleted                        logs of deleted topics, on their way out
 
 The caller decides in which thread things run; nothing here is called from two at once.
@@ -15,6 +15,7 @@ The caller decides in which thread things run; nothing here is called from two a
 from __future__ import annotations
 
 import base64
+import errno
 import fcntl
 import logging
 import os
@@ -22,10 +23,11 @@ import re
 import shutil
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from skylog.clock import Clock
 from skylog.config import read_properties
@@ -41,6 +43,7 @@ from skylog.storage.checkpoint import (
 from skylog.storage.config import LogConfig
 from skylog.storage.files import FilePool, LogFile, OpenFile, replace_file, sync_directory
 from skylog.storage.log import Log
+from skylog.storage.partition_metadata import read_topic_id
 from skylog.storage.segment import segment_bases, segment_path
 
 logger = logging.getLogger(__name__)
@@ -49,7 +52,7 @@ CLEAN_SHUTDOWN: Final = "clean-shutdown"
 DELETED_SUFFIX: Final = ".deleted"
 _LOG_FOLDER_NAME = re.compile(r"[a-zA-Z0-9._-]+(-\d+|\.[0-9a-f]{32}\.deleted)")
 _LOG_FILE_NAME = re.compile(
-    r"(\d{20}\.(log|index|timeindex|snapshot)|leader-epoch-checkpoint)(\.deleted|\.tmp)?"
+    r"(\d{20}\.(log|index|timeindex|snapshot)|leader-epoch-checkpoint|partition\.metadata)(\.deleted|\.tmp)?"
     r"|\d{20}-\d{20}\.swap|cleaning"
 )
 CHECKPOINTS: Final = {
@@ -117,12 +120,26 @@ class LogDir:
         replace_file(path, ("\n".join(lines) + "\n").encode())
         return identity
 
-    def open_log(self, name: TopicPartition, config: LogConfig) -> Log:
+    def open_log(self, name: TopicPartition, config: LogConfig, topic_id: UUID | None = None) -> Log:
         """Open the log of a partition, or begin it."""
+        write_checkpoints = self.forget([name])
+        if write_checkpoints is not None:
+            write_checkpoints()
+        log = self.make_log(name, config, topic_id)
+        self.add(log)
+        return log
+
+    def make_log(self, name: TopicPartition, config: LogConfig, topic_id: UUID | None = None) -> Log:
+        """Open or begin a log without taking it into use: `forget` its name first, `add` it afterwards.
+
+        May run in another thread. A folder that belongs to another topic of the same name is set aside.
+        """
         directory = self.path / str(name)
-        if name in self._checkpointed and not directory.exists():
-            self._forget(name)
-        log = self.logs[name] = Log(
+        if topic_id is not None and read_topic_id(directory) not in (None, topic_id):
+            aside = set_aside(directory)
+            logger.warning("%s belongs to a deleted topic of the same name; moved to %s", directory, aside)
+            return Log(directory, name, config, self.pool, topic_id=topic_id, now_ms=self._clock.now_ms())
+        return Log(
             directory,
             name,
             config,
@@ -130,27 +147,37 @@ class LogDir:
             recovery_point=self._found[RECOVERY_POINTS].get(name, 0),
             log_start_offset=self._found[LOG_STARTS].get(name, 0),
             first_dirty_offset=self._found[CLEANER_OFFSETS].get(name, 0),
+            topic_id=topic_id,
             clean=name in self._closed_sizes and self._closed_sizes[name] == log_size(directory),
             now_ms=self._clock.now_ms(),
         )
+
+    def add(self, log: Log) -> None:
+        self.logs[log.name] = log
+
+    def forget(self, names: Sequence[TopicPartition]) -> Callable[[], None] | None:
+        """Strike logs that are gone from the checkpoints; what writes the checkpoints, if that is needed.
+
+        It must have run before other logs take their names: a crash would mix them up.
+        """
+        gone = [name for name in names if name in self._checkpointed and not (self.path / str(name)).exists()]
+        if not gone:
+            return None
+        for offsets in self._found.values():
+            for name in gone:
+                offsets.pop(name, None)
+        self._checkpointed.clear()
+        return self.checkpoint_writer()
+
+    def detach(self, name: TopicPartition) -> Log:
+        """Take a log out of use at once. `set_aside` its folder before another log takes its name."""
+        log = self.logs.pop(name)
+        log.retire()
         return log
 
-    def _forget(self, name: TopicPartition) -> None:
-        """Strike a log that is gone from the checkpoints, before another takes its name and a crash mixes them up."""
-        for offsets in self._found.values():
-            offsets.pop(name, None)
-        self._checkpointed.clear()
-        self.checkpoint_writer()()
-
     def remove_log(self, name: TopicPartition) -> Path:
-        """Take a log out of use at once; the folder that `delete` may then remove in its own time."""
-        log = self.logs.pop(name)
-        for segment in log.segments:
-            segment.release()
-        # The longest topic name leaves no room for more in a file name.
-        aside = self.path / f"{str(name)[:200]}.{uuid.uuid4().hex}{DELETED_SUFFIX}"
-        os.rename(log.directory, aside)
-        return aside
+        """Take a log out of use and its folder out of the way; `delete` may remove the folder in its own time."""
+        return set_aside(self.detach(name).directory)
 
     def opened(self) -> None:
         """Every log there was is open now. Those that are still to come are new, and have nothing to check."""
@@ -158,9 +185,9 @@ class LogDir:
         for offsets in (self._closed_sizes, *self._found.values()):
             offsets.clear()
 
-    def leftovers(self) -> list[Path]:
-        """Folders of logs that are not open: those of deleted topics, whose removal was cut short."""
-        names = {str(name) for name in self.logs}
+    def leftovers(self, offline: Iterable[TopicPartition] = ()) -> list[Path]:
+        """Folders of deleted topics, whose removal was cut short: logs that are neither open nor offline."""
+        names = {str(name) for name in (*self.logs, *offline)}
         return [path for path in self.path.iterdir() if path.name not in names and _is_left_over(path)]
 
     def checkpoint_writer(self) -> Callable[[], None]:
@@ -201,7 +228,7 @@ class LogDir:
 def _close_log(log: Log) -> bool:
     try:
         if log.failure is not None:
-            raise log.failure
+            raise log.failed()
         task = log.begin_flush()
         task.run()
         log.end_flush(task)
@@ -219,6 +246,14 @@ def _is_left_over(path: Path) -> bool:
     return all(_LOG_FILE_NAME.fullmatch(name) for name in os.listdir(path))
 
 
+def set_aside(directory: Path) -> Path:
+    """Rename the folder of a log that is not in use; `delete` may remove what is at the new path."""
+    # The longest topic name leaves no room for more in a file name.
+    aside = directory.with_name(f"{directory.name[:200]}.{uuid.uuid4().hex}{DELETED_SUFFIX}")
+    os.rename(directory, aside)
+    return aside
+
+
 def log_size(directory: Path) -> int:
     """Bytes in the segments of the log in `directory`: as at a clean stop, unless they were touched since."""
     bases = segment_bases(directory) if directory.is_dir() else []
@@ -228,7 +263,12 @@ def log_size(directory: Path) -> int:
 def delete(path: Path) -> None:
     """Remove a file or a folder; blocks for as long as the disk takes."""
     if path.is_dir():
-        shutil.rmtree(path)
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            shutil.rmtree(path)  # a cleaner that was just killed has made one more file
     else:
         path.unlink(missing_ok=True)
 

@@ -2,12 +2,13 @@
 
 Per producer id: its epoch and the last five batches (Kafka's clients have at most five in flight). A batch whose
 sequence range is among them is a duplicate and answered with the offset it has; the next one must follow the last
-without a gap. Sequences wrap at 2^31.
+without a gap. Sequences wrap at 2^31. A producer is forgotten by when it was last heard, on the broker's clock: the
+timestamps of its messages may be of any time.
 
 The state is a function of the log: it is rebuilt by reading batch headers. Snapshots `<end offset>.snapshot`, written
 when a segment is rolled and at a clean stop, save reading them all. Format: magic "SKPS", version, CRC-32C, then
-per producer `(id, epoch, last_timestamp, batch count)` and per batch `(base_sequence, last_sequence, base_offset,
-last_offset, timestamp)`.
+per producer `(id, epoch, heard_ms, batch count)` and per batch `(base_sequence, last_sequence, base_offset,
+last_offset, timestamp)`. In version 1 the third field was a timestamp of a message, which says nothing of when.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import struct
-from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -33,7 +34,9 @@ _MAGIC: Final = b"SKPS"
 _HEAD = struct.Struct("<4sHI")
 _PRODUCER = struct.Struct("<qhqB")
 _BATCH = struct.Struct("<iiqqq")
-_VERSION: Final = 1
+_KEPT_BYTES: Final = (REMEMBERED_BATCHES - 1) * _BATCH.size
+_VERSION: Final = 2
+_READABLE_VERSIONS: Final = (1, 2)
 
 
 class StoredBatch(NamedTuple):
@@ -47,14 +50,43 @@ class StoredBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer's epoch and its last batches, oldest first."""
+    """One producer's epoch and its last batches.
 
-    __slots__ = ("batches", "epoch", "last_timestamp")
+    There may be hundreds of thousands of producers, so their batches are kept packed, in the form of a snapshot.
+    """
 
-    def __init__(self, epoch: int, last_timestamp: int) -> None:
+    __slots__ = ("epoch", "heard_ms", "last_sequence", "packed")
+
+    def __init__(self, epoch: int, heard_ms: int) -> None:
         self.epoch = epoch
-        self.last_timestamp = last_timestamp
-        self.batches: deque[StoredBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.heard_ms = heard_ms
+        self.last_sequence = -1
+        self.packed = b""
+
+    @property
+    def batches(self) -> list[StoredBatch]:
+        """The last batches, oldest first."""
+        return [StoredBatch._make(fields) for fields in _BATCH.iter_unpack(self.packed)]
+
+    def add(self, batch: StoredBatch) -> None:
+        self.packed = self.packed[-_KEPT_BYTES:] + _BATCH.pack(*batch)
+        self.last_sequence = batch.last_sequence
+
+    def restore(self, packed: bytes) -> None:
+        self.packed = packed
+        self.last_sequence = self.batches[-1].last_sequence if packed else -1
+
+
+class Snapshot(NamedTuple):
+    """A state that is not in its file yet."""
+
+    path: Path
+    parts: list[bytes]
+
+    def write(self) -> None:
+        """Blocks on the disk. Torn by a crash, the file fails its CRC and is not used."""
+        body = b"".join(self.parts)
+        replace_file(self.path, _HEAD.pack(_MAGIC, _VERSION, crc32c(body)) + body, durable=False)
 
 
 class ProducerState:
@@ -62,6 +94,13 @@ class ProducerState:
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
+
+    def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
+        """Each producer's id and entry."""
+        return iter(self._producers.items())
+
+    def __len__(self) -> int:
+        return len(self._producers)
 
     def find_duplicate(self, header: BatchHeader) -> StoredBatch | None:
         """The stored batch that `header` repeats, None if it may be appended.
@@ -80,67 +119,70 @@ class ProducerState:
             if header.base_sequence != 0:
                 raise _gap(header, 0)
             return None
-        last_sequence = header.last_sequence
+        expected = (entry.last_sequence + 1) & _SEQUENCE_MASK
+        if header.base_sequence == expected or not entry.packed:
+            return None
         for stored in entry.batches:
-            if stored.base_sequence == header.base_sequence and stored.last_sequence == last_sequence:
+            if stored.base_sequence == header.base_sequence and stored.last_sequence == header.last_sequence:
                 return stored
-        if entry.batches:
-            expected = (entry.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
-            if header.base_sequence != expected:
-                raise _gap(header, expected)
-        return None
+        raise _gap(header, expected)
 
-    def record(self, header: BatchHeader, base_offset: int) -> None:
-        """Remember a batch that is in the log at `base_offset`."""
+    def record(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Remember a batch that is in the log at `base_offset`, of a producer that is heard at `now_ms`."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
-            entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch, header.max_timestamp)
+            entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch, now_ms)
         elif entry.epoch != header.producer_epoch:
             entry.epoch = header.producer_epoch
-            entry.batches.clear()
-        entry.last_timestamp = header.max_timestamp
+            entry.restore(b"")
+        entry.heard_ms = now_ms
         if not header.is_control:
             last_offset = base_offset + header.last_offset_delta
-            entry.batches.append(
+            entry.add(
                 StoredBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, header.max_timestamp)
             )
 
+    def hear(self, producer_id: int, now_ms: int) -> None:
+        """Note that a known producer is still there."""
+        self._producers[producer_id].heard_ms = now_ms
+
     def expire(self, before_ms: int) -> int:
         """Forget producers that have been silent since `before_ms`; how many."""
-        silent = [key for key, entry in self._producers.items() if entry.last_timestamp < before_ms]
+        silent = [key for key, entry in self._producers.items() if entry.heard_ms < before_ms]
         for key in silent:
             del self._producers[key]
         return len(silent)
 
     # -- snapshots
 
-    def save(self, directory: Path, end_offset: int) -> None:
-        """Write the state as of `end_offset`. Torn by a crash, it fails its CRC and is not used."""
-        body = bytearray()
-        for producer_id, entry in self._producers.items():
-            body += _PRODUCER.pack(producer_id, entry.epoch, entry.last_timestamp, len(entry.batches))
-            for batch in entry.batches:
-                body += _BATCH.pack(*batch)
-        content = _HEAD.pack(_MAGIC, _VERSION, crc32c(body)) + body
-        replace_file(snapshot_path(directory, end_offset), content, durable=False)
+    def snapshot(self, directory: Path, end_offset: int) -> Snapshot:
+        """The state as of `end_offset`, to be written in another thread."""
+        pack, size = _PRODUCER.pack, _BATCH.size
+        parts = [
+            part
+            for producer_id, entry in self._producers.items()
+            for part in (pack(producer_id, entry.epoch, entry.heard_ms, len(entry.packed) // size), entry.packed)
+        ]
+        return Snapshot(snapshot_path(directory, end_offset), parts)
 
-    def load(self, path: Path) -> bool:
+    def load(self, path: Path, now_ms: int) -> bool:
         """Take over what `path` holds. False, and an empty state, where it is damaged."""
         self._producers.clear()
         try:
             content = path.read_bytes()
             magic, version, checksum = _HEAD.unpack_from(content)
             body = memoryview(content)[_HEAD.size :]
-            if magic != _MAGIC or version != _VERSION or crc32c(body) != checksum:
+            if magic != _MAGIC or version not in _READABLE_VERSIONS or crc32c(body) != checksum:
                 raise ValueError("checksum or version does not match")
             position = 0
             while position < len(body):
-                producer_id, epoch, last_timestamp, count = _PRODUCER.unpack_from(body, position)
+                producer_id, epoch, heard_ms, count = _PRODUCER.unpack_from(body, position)
                 position += _PRODUCER.size
-                entry = self._producers[producer_id] = ProducerEntry(epoch, last_timestamp)
-                for _ in range(count):
-                    entry.batches.append(StoredBatch._make(_BATCH.unpack_from(body, position)))
-                    position += _BATCH.size
+                end = position + count * _BATCH.size
+                entry = ProducerEntry(epoch, heard_ms if version == _VERSION else now_ms)
+                entry.restore(bytes(body[position:end]))
+                self._producers[producer_id] = entry
+                position = end
         except (OSError, ValueError, struct.error) as error:
             logger.warning("%s: producer snapshot is not usable and is left out: %s", path, error)
             self._producers.clear()

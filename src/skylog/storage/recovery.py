@@ -111,10 +111,11 @@ def _drop_from(segments: list[Segment], index: int) -> None:
     del segments[index:]
 
 
-def restore_producers(directory: Path, segments: list[Segment], end_offset: int) -> ProducerState:
+def restore_producers(directory: Path, segments: list[Segment], end_offset: int, now_ms: int) -> ProducerState:
     """The producers' state at `end_offset`: the newest usable snapshot, then batch headers.
 
-    Snapshots beyond `end_offset` tell of batches that were cut, and are removed.
+    When the producers of those batches were heard is not known any more: they count as heard now. Snapshots beyond
+    `end_offset` tell of batches that were cut, and are removed.
     """
     producers = ProducerState()
     replay_from = 0
@@ -122,21 +123,21 @@ def restore_producers(directory: Path, segments: list[Segment], end_offset: int)
         path = snapshot_path(directory, offset)
         if offset > end_offset:
             path.unlink()
-        elif producers.load(path):
+        elif producers.load(path, now_ms):
             replay_from = offset
             break
     if replay_from < end_offset:
         first = max((i for i, segment in enumerate(segments) if segment.base_offset <= replay_from), default=0)
         for segment in segments[first:]:
-            _replay(segment, replay_from, producers)
+            _replay(segment, replay_from, producers, now_ms)
     return producers
 
 
-def _replay(segment: Segment, replay_from: int, producers: ProducerState) -> None:
+def _replay(segment: Segment, replay_from: int, producers: ProducerState, now_ms: int) -> None:
     try:
         start = segment.position_of(replay_from) if segment.base_offset < replay_from else 0
         for _, header in segment.headers(start):
             if header.producer_id >= 0 and header.base_offset >= replay_from:
-                producers.record(header, header.base_offset)
+                producers.record(header, header.base_offset, now_ms)
     except InvalidBatchError as error:
         logger.error("%s: its producers are only known up to the damage: %s", segment.path, error)

@@ -110,7 +110,7 @@ def _requests(broker: Broker) -> list[Metric]:
 
 def _broker(broker: Broker) -> list[Metric]:
     partitions = broker.partitions.all()
-    offline = sum(partition.log.failure is not None for partition in partitions)
+    offline = len(broker.partitions.offline) + sum(partition.log.failure is not None for partition in partitions)
     failures = [Sample(job.failures, {"job": name}) for name, job in sorted(broker.background.items())]
     node_id, image = broker.identity.node_id, broker.metadata.image
     led = [each for topic in image.topics.values() for each in topic.partitions if each.leader == node_id]
@@ -185,6 +185,12 @@ def _cleaner(broker: Broker) -> list[Metric]:
             "gauge",
             "Milliseconds since logs were last looked through for compaction.",
             cleaner.since_last_look_ms,
+        ),
+        _single(
+            "kafka_log_logcleanermanager_uncleanable_partitions_count",
+            "gauge",
+            "Logs that are set aside because their compaction fails.",
+            len(cleaner.uncleanable),
         ),
     ]
 

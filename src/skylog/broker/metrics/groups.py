@@ -39,9 +39,8 @@ async def group_metrics(broker: Broker, *, brief: bool) -> AsyncGenerator[Metric
         for name, committed in list(broker.coordinator.groups.offsets_of(group.group_id).items()):
             labels = {"consumergroup": group.group_id, "topic": name.topic, "partition": str(name.partition)}
             offsets.append(Sample(committed.offset, labels))
-            partitions = broker.partitions.of_topic(name.topic)
-            if name.partition < len(partitions):
-                partition = partitions[name.partition]
+            partition = broker.partitions.find(name)
+            if partition is not None:
                 next_offset = max(committed.offset, partition.log.log_start_offset)
                 lags.append(Sample(max(partition.high_watermark - next_offset, 0), labels))
             if len(offsets) == PIECE_SAMPLES:

@@ -65,7 +65,7 @@ class Health:
         self._note_failures()
         data_dir = broker.log_dir.path
         disk = await asyncio.get_running_loop().run_in_executor(None, shutil.disk_usage, data_dir)
-        problems = [*self._offline_logs(), *self._recent_failures()]
+        problems = [*self._offline_logs(), *self._uncleanable_logs(), *self._recent_failures()]
         if disk.free < MIN_FREE_SHARE * disk.total:
             problems.append(f"the disk of {data_dir} is nearly full: {disk.free >> 20} MB are free")
         return HealthReport(
@@ -99,5 +99,19 @@ class Health:
 
     def _offline_logs(self) -> list[str]:
         logs = [partition.log for partition in self._broker.partitions.all() if partition.log.failure is not None]
-        found = [f"{log.name} takes no appends until a restart: {log.failure}" for log in logs[:_NAMED_LOGS]]
-        return [*found, f"and {len(logs) - _NAMED_LOGS} more logs"] if len(logs) > _NAMED_LOGS else found
+        found = [f"{name} is offline: {reason}" for name, reason in self._broker.partitions.offline.items()]
+        found += [f"{log.name} takes no appends until a restart: {log.failure}" for log in logs]
+        return _first_of(found)
+
+    def _uncleanable_logs(self) -> list[str]:
+        aside = self._broker.compactor.uncleanable
+        return _first_of([f"{log.name} cannot be compacted: {_last_line(why.reason)}" for log, why in aside.items()])
+
+
+def _first_of(found: list[str]) -> list[str]:
+    named = found[:_NAMED_LOGS]
+    return [*named, f"and {len(found) - len(named)} more logs"] if len(found) > len(named) else named
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2]
