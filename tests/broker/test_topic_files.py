@@ -23,6 +23,7 @@ from .process import BrokerProcess, BrokerThread, until
 from .raw import RawClient, batch_of, values_in
 
 COMPACTED = {"cleanup_policy": "compact", "segment_bytes": "1000", "min_cleanable_dirty_ratio": "0.01"}
+ONE_CLOSED_SEGMENT = COMPACTED | {"segment_bytes": "4000"}  # of the first fifty messages, and none of twenty
 NO_CLEANING = {"log.cleaner.enable": "false", "log.flush.scheduler.interval.ms": "20"}
 
 
@@ -48,7 +49,7 @@ def is_on_disk(broker: Broker, topic: str) -> bool:
 def test_a_topic_recreated_while_its_cleaner_works_keeps_what_is_acknowledged(tmp_path: Path, moment: str) -> None:
     data_dir = tmp_path / "data"
     with BrokerThread(data_dir, NO_CLEANING) as thread, RawClient(thread.port) as client:
-        create_topic(client, "t", 1, COMPACTED)
+        create_topic(client, "t", 1, ONE_CLOSED_SEGMENT)
         fill(client, "t", range(50))
         until(lambda: thread.look(lambda broker: is_on_disk(broker, "t")), "closed segments on disk")
         cleaning = asyncio.run_coroutine_threadsafe(thread.broker.compactor.clean_one(), thread.run(_running_loop()))
@@ -57,7 +58,7 @@ def test_a_topic_recreated_while_its_cleaner_works_keeps_what_is_acknowledged(tm
         if moment == "before the swap":
             until(lambda: (data_dir / "t-0" / "cleaning").exists() or cleaning.done(), "the cleaner's files")
         client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 4)
-        create_topic(client, "t", 1, COMPACTED)
+        create_topic(client, "t", 1, ONE_CLOSED_SEGMENT)
         fill(client, "t", range(20))
         assert cleaning.result(20)
         fill(client, "t", range(50, 100))

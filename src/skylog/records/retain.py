@@ -49,18 +49,18 @@ def find_spans(block: bytes, count: int) -> list[Span]:
     try:
         for _ in range(count):
             start = position
-            length, position = _varint(block, position)
+            length, position = read_varint(block, position)
             end = position + length
             if length < 0 or end > size:
                 raise InvalidBatchError(f"a record of {length} bytes at byte {start} leaves its batch")
-            timestamp_delta, position = _varint(block, position + 1)
-            offset_delta, position = _varint(block, position)
+            timestamp_delta, position = read_varint(block, position + 1)
+            offset_delta, position = read_varint(block, position)
             key_length = block[position]
             if key_length < 0x80:
                 key_length = (key_length >> 1) ^ -(key_length & 1)
                 position += 1
             else:
-                key_length, position = _varint(block, position)
+                key_length, position = read_varint(block, position)
             key = None
             if key_length >= 0:
                 key_start, position = position, position + key_length
@@ -98,7 +98,7 @@ def _seal(header: BatchHeader, body: bytes) -> bytes:
     return sized._replace(crc=checksum).pack() + body
 
 
-def _varint(block: bytes, position: int) -> tuple[int, int]:
+def read_varint(block: bytes, position: int) -> tuple[int, int]:
     byte = block[position]
     position += 1
     if byte < 0x80:

@@ -174,6 +174,28 @@ class OffsetIndex:
         index = bisect_right(stored, position, key=_position)
         return int(stored[index - 1]) & _POSITION_MASK if index else 0
 
+    def lookup_position(self, position: int) -> tuple[int, int]:
+        """Offset and position of the last entry at or before `position`; the segment's start where there is none."""
+        index = self._count_to(position)
+        return self._entry(index - 1) if index else (self._base_offset, 0)
+
+    def first_from(self, position: int) -> tuple[int, int] | None:
+        """Offset and position of the first entry at or after `position`."""
+        index = self._count_to(position - 1)
+        return self._entry(index) if index < len(self.items) else None
+
+    def between(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Offset and position of the entries from position `start` up to `stop`."""
+        return [self._entry(index) for index in range(self._count_to(start - 1), self._count_to(stop - 1))]
+
+    def _count_to(self, position: int) -> int:
+        """How many entries lie at or below `position`."""
+        return bisect_right(self.items, position, key=_position)
+
+    def _entry(self, index: int) -> tuple[int, int]:
+        item = self.items[index]
+        return self._base_offset + (item >> 32), item & _POSITION_MASK
+
     def truncate_to(self, end_offset: int, size_bytes: int) -> None:
         """Forget entries from `end_offset` on, or that point beyond `size_bytes`."""
         count = len(self.items)

@@ -13,15 +13,14 @@ from __future__ import annotations
 import logging
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_TIMESTAMP, TopicPartition
-from skylog.records import HEADER_BYTES, BatchHeader, InvalidBatchError, read_records, stamp_append_time, stamp_offset
-from skylog.records.compression import CompressionError
+from skylog.records import HEADER_BYTES, BatchHeader, InvalidBatchError, stamp_append_time, stamp_offset
 from skylog.storage.admission import Admission, Batch, opening_limit_bytes
 from skylog.storage.cleaner import CleanedSegment, CleanJob
 from skylog.storage.compaction import finish_swaps, move_in, plan, swap_path
@@ -35,6 +34,8 @@ from skylog.storage.producer_state import Snapshot, snapshot_offsets, snapshot_p
 from skylog.storage.recovery import recover, repair_indexes, restore_producers
 from skylog.storage.retention import count_expired
 from skylog.storage.segment import REMOVED_SUFFIX, Segment, segment_bases
+from skylog.storage.soundness import Check, Damage, UncheckedError
+from skylog.storage.time_search import TimeSearch, TimestampOffset, search_segment
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +52,22 @@ class AppendResult(NamedTuple):
     is_duplicate: bool
 
 
-class TimestampOffset(NamedTuple):
-    timestamp: int
-    offset: int
-    leader_epoch: int
+class IndexRebuild:
+    """Makes the indexes of a closed segment again, from its batches, all of which it checks."""
+
+    def __init__(self, log: Log, segment: Segment) -> None:
+        self._log = log
+        self._segment = segment
+        self._index_interval_bytes = log.config.index_interval_bytes
+        self._rebuilt: Segment | None = None
+
+    def run(self) -> None:
+        logger.warning("%s: an index is missing or damaged and is made again", self._segment.path)
+        self._rebuilt = self._segment.rebuilt(self._index_interval_bytes)
+
+    def finish(self) -> None:
+        assert self._rebuilt is not None
+        self._log.take_rebuilt(self._segment, self._rebuilt)
 
 
 class Log:
@@ -282,14 +295,9 @@ class Log:
         logger.debug("%s: rolled to offset %d", self.name, segment.base_offset)
 
     def _seal(self, segment: Segment) -> None:
-        """Write the indexes of a segment out, all of them known to be right."""
-        if not segment.has_sealed_indexes():
-            self._check_indexes(segment)
+        """Write the indexes of a segment out, unless they are damaged: then they are made again when it is read."""
+        if segment.has_intact_indexes() and not segment.has_sealed_indexes():
             segment.seal()
-
-    def _check_indexes(self, segment: Segment) -> None:
-        if not segment.indexes_checked:
-            segment.check_indexes(self.config.index_interval_bytes)
 
     def _prune_snapshots(self, recovery_point: int) -> None:
         """Keep the newest snapshot that a recovery could start from, and those after it."""
@@ -342,11 +350,21 @@ class Log:
     # -- reading
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool = True) -> FileSlice | None:
+        """Like `read_checked`, and checks what has to be: this may take long."""
+        while True:
+            try:
+                return self.read_checked(offset, max_bytes, at_least_one)
+            except UncheckedError as unchecked:
+                self.run_check(unchecked.check)
+                unchecked.check.finish()
+
+    def read_checked(self, offset: int, max_bytes: int, at_least_one: bool = True) -> FileSlice | None:
         """Whole batches from the one that holds `offset` on, from one segment; None at the end of the log.
 
         `at_least_one` lets the first batch be larger than `max_bytes`: a reader could never get past it otherwise.
         Batches that compaction has emptied are passed over: librdkafka takes an answer of nothing else for one that is
-        cut. Raises OFFSET_OUT_OF_RANGE, and CORRUPT_MESSAGE where the first batch is damaged.
+        cut. Raises OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE where the first batch is damaged, and UncheckedError where
+        batches that were found in the files have to be checked first.
         """
         found = self._read(offset, max_bytes, at_least_one)
         while self._is_compacted and found is not None and found.length:
@@ -382,41 +400,82 @@ class Log:
             active.remember_end(self.log_end_offset)
         return found
 
-    def find_time(self, timestamp: int) -> TimestampOffset | None:
-        """The first record at or after `timestamp`; None where there is none. Raises KafkaError like `read`."""
-        for segment in self._segments:
+    def run_check(self, check: Check) -> None:
+        """Run what an UncheckedError asks for, in any thread; then `finish` it. Raises KafkaError."""
+        try:
+            check.run()
+        except OSError as error:
+            raise _storage_error(self.directory, error) from error
+
+    def _check_indexes(self, segment: Segment) -> None:
+        """Raise UncheckedError where the indexes of a segment have to be made again."""
+        if not segment.has_intact_indexes():
+            if segment is self._active:
+                self.roll(self._rolled_ms)  # its indexes cannot be made again while they grow
+            raise UncheckedError(IndexRebuild(self, segment))
+
+    def take_rebuilt(self, segment: Segment, rebuilt: Segment) -> None:
+        """Let a segment with new indexes take the place of the old one, unless the log has dropped it meanwhile."""
+        if segment in self._segments and not self.is_retired:
+            rebuilt.share(self._pool)
+            self._segments[self._segments.index(segment)] = rebuilt
+
+    @property
+    def damages(self) -> list[Damage]:
+        """The damage that has been found so far."""
+        return [damage for segment in self._segments for damage in segment.soundness.damages]
+
+    # -- finding by time
+
+    def time_searches(self, timestamp: int) -> Iterator[TimeSearch]:
+        """A search for each segment that may hold the time, to be run in turn until one of them finds something.
+
+        Raises UncheckedError, and KafkaError where a file cannot be opened.
+        """
+        limit_bytes = opening_limit_bytes(self.config)
+        for segment in tuple(self._segments):
             if segment.max_timestamp < timestamp:
                 continue
             try:
-                self._check_indexes(segment)
-                found = self._find_time_in(segment, timestamp)
-            except InvalidBatchError as error:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: {error}") from error
+                if not segment.indexes_checked:
+                    self._check_indexes(segment)
+                yield search_segment(segment, timestamp, self.log_start_offset, self.log_end_offset, limit_bytes)
             except OSError as error:
                 raise _storage_error(self.directory, error) from error
-            if found is not None:
-                return found
-        return None
 
-    def _find_time_in(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
-        start = segment.time_index.lookup(timestamp)
-        for position, header in segment.batches(segment.base_offset if start is None else start):
-            if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
-                continue
-            epoch = header.partition_leader_epoch
+    def find_time(self, timestamp: int) -> TimestampOffset | None:
+        """The first record at or after `timestamp`; None where there is none. This may take long.
+
+        Raises KafkaError like `read`.
+        """
+        while True:
             try:
-                for record in read_records(segment.read_batch(position), opening_limit_bytes(self.config)):
-                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                        return TimestampOffset(record.timestamp, record.offset, epoch)
-            except CompressionError:
-                # It was stored unopened and cannot be opened. No record of the time asked for lies before it.
-                return TimestampOffset(header.max_timestamp, max(header.base_offset, self.log_start_offset), epoch)
-        return None
+                for search in self.time_searches(timestamp):
+                    found = self.run_search(search)
+                    if found is not None:
+                        return found
+                return None
+            except UncheckedError as unchecked:
+                self.run_check(unchecked.check)
+                unchecked.check.finish()
+
+    def run_search(self, search: TimeSearch) -> TimestampOffset | None:
+        """Run a search, in any thread. Raises KafkaError like `read`."""
+        try:
+            return search.run()
+        except InvalidBatchError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{search.file.path}: {error}") from error
+        except OSError as error:
+            raise _storage_error(self.directory, error) from error
+
+    def max_timestamp(self) -> int:
+        """The largest timestamp of the log's records; -1 where there is none."""
+        return max(segment.max_timestamp for segment in self._segments)
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first record that carries the largest timestamp."""
-        segment = max(self._segments, key=lambda each: each.max_timestamp)
-        return self.find_time(segment.max_timestamp) if segment.max_timestamp >= 0 else None
+        largest = self.max_timestamp()
+        return self.find_time(largest) if largest >= 0 else None
 
     # -- dropping
 

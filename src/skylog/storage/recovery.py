@@ -70,7 +70,7 @@ def _recover_segment(segment: Segment, recovery_point: int, epochs: LeaderEpochs
         )
         segment.truncate(next_offset, end)
         epochs.truncate_to(next_offset)
-    segment.trust(start, end)
+    segment.soundness.trust(start, end)
     segment.indexes_checked = True
     return next_offset
 

@@ -8,17 +8,21 @@ left out (compaction does that), the batch after it must agree.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from skylog.records import HEADER_BYTES, BatchHeader, InvalidBatchError, check_batch
-from skylog.records.batch import MAGIC
+from skylog.records.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, MAGIC, TRANSACTIONAL
 from skylog.storage.files import LogFile
 
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
+CRC_BUDGET_BYTES: Final = 256 * 1024 * 1024
+MAX_OFFSETS: Final = 1 << 31  # that the index of one segment can tell apart
 _MAGIC_AT: Final = 16
+_ATTRIBUTES_MASK: Final = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 
 
 class TornLogError(InvalidBatchError):
@@ -68,7 +72,7 @@ def scan_past_damage(
             yield from scan(file, position, due_offset, end_offset)
         except TornLogError as torn:
             logger.error("%s: damaged at byte %d, offset %d: %s", file.path, torn.position, torn.due_offset, torn)
-            found = find_sound(file, torn.position + 1, torn.due_offset)
+            found = find_sound(file, torn.position + 1, torn.due_offset, end_offset)
             if found is not None:
                 position, header = found
                 due_offset = header.base_offset
@@ -76,22 +80,50 @@ def scan_past_damage(
         return
 
 
-def find_sound(file: LogFile, position: int, due_offset: int) -> tuple[int, BatchHeader] | None:
-    """The first sound batch that begins at `position` or later and holds nothing below `due_offset`."""
-    while file.size_bytes - position >= HEADER_BYTES:
-        chunk = file.read(position, CHUNK_BYTES)
-        at = chunk.find(MAGIC, _MAGIC_AT) - _MAGIC_AT
-        while 0 <= at <= len(chunk) - HEADER_BYTES:
-            header = BatchHeader.read(chunk, at)
-            if (
-                header.base_offset >= due_offset
-                and HEADER_BYTES <= header.size_bytes <= file.size_bytes - position - at
-                and _is_sound(file, position + at, header.size_bytes)
-            ):
-                return position + at, header
-            at = chunk.find(MAGIC, at + _MAGIC_AT + 1) - _MAGIC_AT
-        position += len(chunk) - HEADER_BYTES + 1
+def find_sound(
+    file: LogFile, position: int, due_offset: int, end_offset: int | None = None, stop: int | None = None
+) -> tuple[int, BatchHeader] | None:
+    """The first sound batch between `position` and `stop` that holds nothing outside `due_offset` to `end_offset`.
+
+    Any byte may begin a batch, and what a record holds may look like one on purpose. So a candidate is judged by its
+    header, and the work on checksums has a limit: beyond it nothing is found.
+    """
+    stop = file.size_bytes if stop is None else stop
+    end_offset = due_offset + MAX_OFFSETS if end_offset is None else end_offset
+    budget_bytes = CRC_BUDGET_BYTES
+    pattern = _header_pattern(due_offset, end_offset)
+    while stop - position >= HEADER_BYTES:
+        chunk = file.read(position, min(CHUNK_BYTES, stop - position))
+        for match in pattern.finditer(chunk, 0, len(chunk) - HEADER_BYTES + _MAGIC_AT + 1):
+            header = BatchHeader.read(chunk, match.start())
+            start = position + match.start()
+            if not _is_plausible(header, due_offset, end_offset, stop - start):
+                continue
+            budget_bytes -= header.size_bytes
+            if budget_bytes < 0:
+                logger.error("%s: the search for sound batches after byte %d is given up", file.path, position)
+                return None
+            if _is_sound(file, start, header.size_bytes):
+                return start, header
+        position += max(len(chunk) - HEADER_BYTES + 1, 1)
     return None
+
+
+def _header_pattern(due_offset: int, end_offset: int) -> re.Pattern[bytes]:
+    """Matches where a batch within these offsets may begin: by the bytes that all of them share, and the magic."""
+    first, last = due_offset.to_bytes(8, "big"), max(due_offset, end_offset - 1).to_bytes(8, "big")
+    shared = next((index for index in range(8) if first[index] != last[index]), 8)
+    return re.compile(b"(?=%b.{%d}\\x%02x)" % (re.escape(first[:shared]), _MAGIC_AT - shared, MAGIC), re.DOTALL)
+
+
+def _is_plausible(header: BatchHeader, due_offset: int, end_offset: int, available_bytes: int) -> bool:
+    return (
+        header.base_offset >= due_offset
+        and header.end_offset <= end_offset
+        and HEADER_BYTES <= header.size_bytes <= available_bytes
+        and 0 <= header.record_count <= header.last_offset_delta + 1
+        and 0 <= header.attributes <= _ATTRIBUTES_MASK
+    )
 
 
 def _read_chunk(file: LogFile, position: int, chunk_bytes: int) -> memoryview:

@@ -4,8 +4,8 @@ Files: `<20-digit base offset>.log`, `.index` and `.timeindex`. The segment is a
 open) or closed (its file opened when somebody reads). Batches in the file have ascending offsets, from `base_offset`
 on. A crash can tear the end of the active segment only; see `recovery`.
 
-What this process appended it has checked before. What it found in the file is checked when it is first read, so that
-a damaged batch is never served, while those before and after it still are.
+What this process appended it has checked before. What it found in the file is checked before it is first read (see
+`soundness`), so that a damaged batch is never served, while those before and after it still are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from skylog.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, Invali
 from skylog.records.batch import MAGIC
 from skylog.storage.files import Buffer, FilePool, FileSlice, LogFile, sync_file
 from skylog.storage.index import ITEM_BYTES, OffsetIndex, TimeIndex
-from skylog.storage.scan import CHUNK_BYTES, TornLogError, find_sound, scan, scan_past_damage
+from skylog.storage.scan import scan, scan_past_damage
+from skylog.storage.soundness import PART_BYTES, Damage, PartCheck, Soundness, UncheckedError
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,6 @@ SCAN_BYTES: Final = 8192
 REMOVED_SUFFIX: Final = ".deleted"
 _REMEMBERED_ENDS: Final = 64
 _ENTRY_DUE: Final = 1 << 62
-_NEVER: Final = 1 << 62
 _OFFSET_LENGTH_DELTA = Struct(">qi11xi")
 
 
@@ -52,9 +52,6 @@ class Segment:
     __slots__ = (
         "_appended_from_offset",
         "_bytes_since_entry",
-        "_checked_from",
-        "_checked_to",
-        "_damaged",
         "_ends",
         "_file",
         "_indexed_timestamp",
@@ -68,6 +65,7 @@ class Segment:
         "offset_index",
         "path",
         "size_bytes",
+        "soundness",
         "time_index",
     )
 
@@ -91,11 +89,8 @@ class Segment:
         self._bytes_since_entry = 0
         # Offset and position of recent ends of the segment, where readers that have caught up will ask next.
         self._ends: dict[int, int] = {}
-        # Batches from this offset on came through this process. Of the older ones, those between two positions have
-        # been checked, and the others are at each read. Damage is never taken into that range.
-        self._appended_from_offset = base_offset
-        self._checked_from = self._checked_to = 0
-        self._damaged = False
+        self._appended_from_offset = base_offset  # batches from this offset on came through this process
+        self.soundness = Soundness()  # of the older ones
 
     def _index_paths(self) -> tuple[Path, Path]:
         return self.path.with_suffix(".index"), self.path.with_suffix(".timeindex")
@@ -113,6 +108,7 @@ class Segment:
     def take_as_found(self, end_offset: int) -> None:
         """Tell the segment where it ends, now that its log is open: all it holds so far is other processes' work."""
         self.end_offset = self._appended_from_offset = end_offset
+        self.soundness.found_bytes = self.size_bytes
         if self.size_bytes:
             # The first batch that this process appends gets an entry of the index, so that no search for one of its
             # own begins in what it has not checked.
@@ -212,7 +208,7 @@ class Segment:
         self.activate()
         self.file.truncate(size_bytes)
         self.size_bytes = size_bytes
-        self._checked_from = self._checked_to = 0
+        self.soundness.forget()
         self.forget_after(end_offset, size_bytes)
 
     # -- indexes
@@ -228,12 +224,14 @@ class Segment:
         """Whether what a crash has left of the indexes can be used."""
         return self.offset_index.is_plausible(self.size_bytes) and self.time_index.is_plausible(self.base_offset)
 
-    def check_indexes(self, index_interval_bytes: int) -> None:
-        """Compare the indexes with their seals, before they are first used, and make them again if they differ."""
-        if not (self.offset_index.items.was_intact() and self.time_index.items.was_intact()):
-            logger.warning("%s: an index is damaged and is made again", self.path)
-            self.rebuild_indexes(index_interval_bytes)
-        self.indexes_checked = True
+    def has_intact_indexes(self) -> bool:
+        """Whether the indexes may be used: they were made here, or are as they were sealed. Reads them once."""
+        if not self.indexes_checked:
+            try:
+                self.indexes_checked = self.offset_index.items.was_intact() and self.time_index.items.was_intact()
+            except OSError as error:
+                logger.warning("%s: an index cannot be read: %s", self.path, error)
+        return self.indexes_checked
 
     def forget_after(self, end_offset: int, size_bytes: int) -> None:
         """Let the indexes end with the batch before `end_offset`, which ends at `size_bytes`."""
@@ -259,20 +257,40 @@ class Segment:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.base_offset
 
     def rebuild_indexes(self, index_interval_bytes: int) -> None:
-        """Make both indexes again from the sound batches of the log."""
+        """Make both indexes again from the sound batches of the log, all of which are then checked."""
         self.forget_after(self.base_offset, 0)
-        end = 0
+        self.soundness.forget()
+        end, due_offset = 0, self.base_offset
         for position, header in scan_past_damage(self.file, 0, self.base_offset, self.end_offset):
-            self._damaged |= position != end
-            end = position + header.size_bytes
+            if position != end:
+                self._note_damage(end, position, due_offset, header.base_offset)
             self.note(position, header.size_bytes, header.base_offset, header.max_timestamp, index_interval_bytes)
-        self._damaged |= end != self.size_bytes
-        if self._damaged:
-            self._appended_from_offset = _NEVER  # the entry that parted this process's batches from the damage is gone
+            end, due_offset = position + header.size_bytes, header.end_offset
+        if end != self.size_bytes:
+            self._note_damage(end, self.size_bytes, due_offset, self.end_offset or due_offset)
+        self.soundness.trust(0, self.size_bytes)
         self.indexes_checked = True
         if self._file is None:
             with contextlib.suppress(OSError):  # they are in memory, and made once more when the log is next opened
                 self.seal()
+
+    def _note_damage(self, position: int, end: int, due_offset: int, next_offset: int) -> None:
+        self.soundness.damages.append(Damage(position, end, due_offset, next_offset, "no sound batch"))
+
+    def rebuilt(self, index_interval_bytes: int) -> Segment:
+        """This segment with indexes made anew. May run in another thread, if the segment is closed.
+
+        The pool is the new segment's own; `share` gives it the log's.
+        """
+        segment = Segment(self.path.parent, self.base_offset, FilePool(self._pool.open_file))
+        segment.end_offset = self.end_offset
+        segment.rebuild_indexes(index_interval_bytes)
+        segment.take_as_found(self.base_offset if self.end_offset is None else self.end_offset)
+        return segment
+
+    def share(self, pool: FilePool) -> None:
+        """Use the files of `pool` from now on."""
+        self._pool = pool
 
     # -- reading
 
@@ -303,20 +321,53 @@ class Segment:
         """Whole batches from the one that holds `offset` on, up to `max_bytes`; empty where there are none.
 
         `at_least_one` includes the first batch whatever its size. Raises InvalidBatchError where the first batch is
-        damaged.
+        damaged, and UncheckedError where it has not been checked.
         """
-        start, end = self.position_of(offset), self.size_bytes
-        is_older = offset < self._appended_from_offset
-        if is_older and not self._checked_from <= start < self._checked_to:
-            return self._read_unchecked(offset, max_bytes, at_least_one)
+        if offset < self._appended_from_offset:
+            start, end = self._find_found(offset, max_bytes)
+        else:
+            start, end = self.position_of(offset), self.size_bytes
         if end - start > max_bytes:
             # Entries of the index lie at batch starts, so the last one in reach is a good place to stop: no batch
             # is cut, and the next read of this reader begins exactly at an entry.
             boundary = self.offset_index.boundary(start + max_bytes)
-            end = boundary if boundary > start else start + self._whole_batches(start, max_bytes, at_least_one)
-        if is_older and end > self._checked_to:
-            return self._read_unchecked(offset, max_bytes, at_least_one)
+            end = boundary if boundary > start else start + self._whole_batches(start, end, max_bytes, at_least_one)
         return FileSlice(self.file, start, end - start)
+
+    def _find_found(self, offset: int, max_bytes: int) -> tuple[int, int]:
+        """Where the batch that holds `offset` starts, among those that were found, and up to where all are sound."""
+        entry_offset, position = self.offset_index.lookup(offset)
+        soundness = self.soundness
+        checked_to = soundness.checked_to(position)
+        if checked_to <= position < soundness.found_bytes:
+            raise UncheckedError(self._part(entry_offset, position, max_bytes))
+        while position < checked_to:
+            damage = soundness.damage_at(position)
+            if damage is not None:
+                if offset < damage.next_offset:
+                    raise damage.to_error()
+                position, entry_offset = damage.end, damage.next_offset
+                continue
+            if entry_offset != offset:
+                header = BatchHeader.read(self.file.read(position, HEADER_BYTES))
+                if header.last_offset < offset:
+                    position, entry_offset = position + header.size_bytes, header.end_offset
+                    continue
+            end = soundness.sound_to(position)
+            return position, self.size_bytes if end == soundness.found_bytes else end
+        if checked_to < soundness.found_bytes:
+            raise UncheckedError(self._part(*self.offset_index.lookup_position(checked_to), max_bytes))
+        return self.size_bytes, self.size_bytes
+
+    def _part(self, entry_offset: int, position: int, max_bytes: int) -> PartCheck:
+        """The check of the batches from an entry of the index on."""
+        found_bytes = self.soundness.found_bytes
+        stop, end_offset = found_bytes, self._appended_from_offset
+        following = self.offset_index.first_from(position + max(max_bytes, PART_BYTES))
+        if following is not None and following[1] < found_bytes:
+            end_offset, stop = following
+        entries = [(entry_offset, position), *self.offset_index.between(position + 1, stop)]
+        return PartCheck(self.soundness, self.file, entries, stop, end_offset)
 
     def remember_end(self, end_offset: int) -> None:
         """Note that `end_offset` will be at the present end: a reader that got everything will ask for it next."""
@@ -355,54 +406,14 @@ class Segment:
         check_batch(batch)
         return batch
 
-    def trust(self, start: int, end: int) -> None:
-        """Take the batches between two positions as checked. Kept as one range, the latest where they don't touch."""
-        if start <= self._checked_to and end >= self._checked_from:
-            start, end = min(start, self._checked_from), max(end, self._checked_to)
-        self._checked_from, self._checked_to = start, end
-
-    def _whole_batches(self, start: int, max_bytes: int, at_least_one: bool) -> int:
-        """Length of the whole batches from `start` that fit into `max_bytes`; of the first one if it must be."""
+    def _whole_batches(self, start: int, end: int, max_bytes: int, at_least_one: bool) -> int:
+        """Length of the whole batches up to `end` that fit into `max_bytes`; of the first one if it must be."""
         total = 0
         for position, header in self.headers(start):
             reach = position + header.size_bytes - start
             if reach > max_bytes and (total or not at_least_one):
                 break
             total = reach
+            if total >= min(max_bytes, end - start):
+                break  # what follows may be damaged
         return total
-
-    def _read_unchecked(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice:
-        """Like `read`, for batches that another process wrote: each is checked, damaged ones are stepped over.
-
-        The search begins at an entry of the index, so its result does not hang on a header that may be wrong.
-        """
-        due_offset, anchor = self.offset_index.lookup(offset)
-        search_from, start, end = anchor, -1, -1
-        chunk_bytes = min(max(max_bytes, 0) + SCAN_BYTES, CHUNK_BYTES)
-        while start < 0:
-            try:
-                for position, header in scan(self.file, search_from, due_offset, self.end_offset, chunk_bytes):
-                    if start < 0 and header.last_offset >= offset:
-                        start = end = position
-                    if start >= 0:
-                        reach = position + header.size_bytes
-                        if reach - start > max_bytes and (end > start or not at_least_one):
-                            break
-                        end = reach
-                if start < 0:
-                    start = end = self.size_bytes
-            except TornLogError as torn:
-                logger.error("%s: damaged at byte %d, offset %d: %s", self.path, torn.position, torn.due_offset, torn)
-                self._damaged = True
-                if start < 0:
-                    search_from, due_offset = self._step_over(torn, offset)
-        if not self._damaged:
-            self.trust(anchor, end)
-        return FileSlice(self.file, start, end - start)
-
-    def _step_over(self, torn: TornLogError, offset: int) -> tuple[int, int]:
-        """Where to go on behind damage that does not touch `offset`; raises `torn` where it does."""
-        found = find_sound(self.file, torn.position + 1, torn.due_offset)
-        if found is None or found[1].base_offset > offset:
-            raise torn
-        return found[0], found[1].base_offset
