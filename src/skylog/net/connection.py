@@ -64,7 +64,12 @@ class PendingReply:
         self.resolved = True
         if self.on_resolve is not None:
             self.on_resolve()
+        self.forget()
         self._connection.advance()
+
+    def forget(self) -> None:
+        """Nothing is to be called any more. What was to be called often knows this object: a cycle ends here."""
+        self.on_cancel = self.on_resolve = None
 
     def abort(self) -> None:
         """There will be no reply: close the connection."""
@@ -367,7 +372,9 @@ class Connection:
     @property
     def has_unfinished_work(self) -> bool:
         """Whether a reply is still to come or to leave; who waits for what may never happen does not count."""
-        return bool(self._outbox.parts) or any(pending.on_cancel is None for pending in self._waiting)
+        return bool(self._outbox.parts) or any(
+            pending.on_cancel is None and not pending.resolved for pending in self._waiting
+        )
 
     def close(self) -> None:
         if self.closed:
@@ -383,10 +390,12 @@ class Connection:
         waiting = list(self._waiting)
         self._waiting.clear()
         for pending in waiting:
-            if pending.on_cancel is not None and not pending.resolved:
+            if pending.on_cancel is not None:
                 pending.on_cancel()
+            pending.forget()
         self._outbox.parts.clear()
         if self._backlog is not None:
             self._shared.budget.release(len(self._backlog))
             self._backlog = None
+        self.state = self.shortcut = None
         self._shared.on_close(self)
