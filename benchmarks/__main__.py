@@ -21,6 +21,7 @@ NAMES = (
     "growth",
     "compaction",
     "start",
+    "stalls",
     "loops",
     "overhead",
     "events",

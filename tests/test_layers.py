@@ -20,7 +20,7 @@ LAYERS = (
     ("records", "protocol"),
     ("config",),
     ("model", "metric", "job_status", "message_document"),
-    ("errors", "clock", "printable"),
+    ("errors", "clock", "printable", "limited_logger"),
 )
 HEIGHT = {name: -line for line, names in enumerate(LAYERS) for name in names}
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Final, Protocol
 from uuid import UUID
@@ -59,7 +59,7 @@ class AuditedPartitions(Protocol):
 
 
 class Flusher(Protocol):
-    def flush(self, log: Log, done: Callable[[KafkaError | None], None]) -> None: ...
+    def flushed(self, log: Log) -> Awaitable[None]: ...
 
 
 class AuditedBroker(Protocol):
@@ -238,7 +238,7 @@ class StoredTier:
         for values in _in_batches([report.encode() for _, report in reports]):
             batch = build_batch([Record(value=value, timestamp=now_ms) for value in values])
             audit.append(memoryview(batch), now_ms, _ALL_IN_SYNC)
-        await self._flush(audit.log)
+        await self._broker.flusher.flushed(audit.log)  # whatever the topic's flush policy: the checkpoint relies on it
         for one, report in reports:
             assert report.start_offset is not None
             assert report.end_offset is not None
@@ -254,16 +254,6 @@ class StoredTier:
         content = self._checkpoint.encode()
         await loop.run_in_executor(self._broker.executor, write_checkpoint, self._broker.log_dir.path, content)
         self._is_saved = True
-
-    async def _flush(self, log: Log) -> None:
-        flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: KafkaError | None) -> None:
-            if not flushed.done():
-                flushed.set_exception(error) if error else flushed.set_result(None)
-
-        self._broker.flusher.flush(log, done)
-        await flushed
 
     def _forget_all_but(self, names: set[TopicPartition]) -> None:
         for name in self._checkpoint.partitions.keys() - names:

@@ -27,8 +27,10 @@ class Context(NamedTuple):
 Handle = Callable[[Context, Any], Message | Awaitable[Message]]
 """A decoded request to its response, at once or later."""
 
-HandleFrame = Callable[[Context, memoryview, int], Reply | PendingReply | None]
-"""A request still in its frame, with the position of its body, to the finished reply: for the data path."""
+HandleFrame = Callable[[Context, memoryview, int], Reply | PendingReply | Awaitable[Reply] | None]
+"""A request still in its frame, with the position of its body, to the finished reply: for the data path.
+
+An awaitable is cancelled when the client leaves."""
 
 
 @dataclass(frozen=True, slots=True)

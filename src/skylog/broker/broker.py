@@ -15,6 +15,7 @@ from skylog.broker.coordinator import Coordinator
 from skylog.broker.flusher import Flusher
 from skylog.broker.handlers import APIS
 from skylog.broker.housekeeping import Housekeeping
+from skylog.broker.metrics.pauses import PauseProbe
 from skylog.broker.metrics.requests import Requests
 from skylog.broker.partitions import Partitions
 from skylog.broker.router import Router
@@ -59,10 +60,12 @@ class Broker:
         self.apis = APIS
         self._advertised = parse_listener(self.config.broker.advertised_listeners)
         self.executor = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="skylog-disk")
+        self.codec = ThreadPoolExecutor(1, thread_name_prefix="skylog-codec")  # decodes and encodes what is large
         self.log_dir = LogDir(data_dir, self.clock, open_file)
         self.identity = self.log_dir.identify(self.config.broker.node_id)
         self.flusher = Flusher(self.executor)
         self.requests = Requests()
+        self.pause_probe = PauseProbe()
         self.background: dict[str, Background] = {}
         self.listener = Listener(self.config.net, Router(self, APIS))
 
@@ -101,6 +104,7 @@ class Broker:
         self.housekeeping.start()
         self.compactor.start()
         self.coordinator.start()
+        self.pause_probe.start()
         logger.info(
             "broker %d of cluster %s serves %d partitions from %s",
             node_id,
@@ -113,6 +117,7 @@ class Broker:
     async def stop(self) -> None:
         """Answer what has been asked, bring everything to disk, and leave the mark of a clean stop."""
         await self.listener.stop(STOP_GRACE_SECONDS)
+        self.pause_probe.stop()
         await self.coordinator.stop()
         await self.compactor.stop()
         await self.housekeeping.stop()
@@ -121,6 +126,7 @@ class Broker:
         logger.info("broker %d has stopped", self.identity.node_id)
 
     def _close_logs(self) -> None:
+        self.codec.shutdown()
         self.executor.shutdown()
         self.log_dir.close()
 

@@ -4,6 +4,9 @@ Groups and offsets live in the internal topic `__consumer_offsets`; a group belo
 give it. What is acknowledged has been appended there first, under the same promise as any topic. At start the
 partitions are read back; until then their groups answer COORDINATOR_LOAD_IN_PROGRESS.
 
+A group says when it wants to be ticked next; one in which nothing can run out costs nothing. Whatever is due of a group
+happens before a request about it is answered.
+
 Sessions and rebalances run on the monotonic clock, so that a jump of the wall clock throws nobody out, less the time in
 which this process stood still: what members said meanwhile has not been read yet.
 """
@@ -13,13 +16,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from skylog.broker.turn import Turn
 from skylog.cluster import ClusterImage, TopicImage
 from skylog.errors import ErrorCode, KafkaError
-from skylog.groups import Effect, Group, GroupConfig, Groups, JoinAnswer, StoredRecord, StoreGroup, SyncAnswer
+from skylog.groups import (
+    Effect,
+    Group,
+    GroupConfig,
+    Groups,
+    GroupTimers,
+    JoinAnswer,
+    StoredRecord,
+    StoreGroup,
+    SyncAnswer,
+)
 from skylog.model import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from skylog.records import Record, build_batch, check_batch, read_records
 from skylog.storage import FileSlice
@@ -46,6 +60,7 @@ class Coordinator:
         self._broker = broker
         self._config = config
         self.groups = Groups(config)
+        self._timers = GroupTimers()
         self._loading: set[int] = set()
         self._in_flight: Counter[str] = Counter()  # groups with records on their way to the disk
         self._last_look = 0.0
@@ -62,8 +77,9 @@ class Coordinator:
         self._loading = set(range(self._partition_count()))  # one that is offline stays unavailable until a restart
         if partitions:
             self._tasks.append(asyncio.create_task(self._load(partitions)))
-        self._tasks.append(asyncio.create_task(self._tick()))
-        self._tasks.append(asyncio.create_task(self._expire()))
+        expire_seconds = self._config.offsets_retention_check_interval_ms / 1000
+        self._tasks.append(asyncio.create_task(self._repeat(TICK_SECONDS, self.tick_due)))
+        self._tasks.append(asyncio.create_task(self._repeat(expire_seconds, self.expire_offsets)))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -98,10 +114,16 @@ class Coordinator:
             await topics.create(CONSUMER_OFFSETS_TOPIC, assignment, configs)
 
     def check(self, group_id: str, *, may_be_empty: bool = False) -> None:
-        """Raise unless this broker can speak for the group now. Offsets may be kept without a name, members not."""
+        """Raise unless this broker can speak for the group now; what is due of the group happens first.
+
+        Offsets may be kept without a name, members not.
+        """
         if not group_id and not may_be_empty:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
         self._partition(group_id)
+        group = self.groups.find(group_id)
+        if group is not None and group.next_tick_ms is not None:
+            self._tick(group, self.now_ms())
 
     def _partition(self, group_id: str) -> Partition:
         count = self._partition_count()
@@ -124,6 +146,8 @@ class Coordinator:
         self._in_flight[group_id] += 1
         try:
             await waiting
+        except KafkaError as error:
+            raise _for_members(error) from error
         finally:
             self._in_flight[group_id] -= 1
             if not self._in_flight[group_id]:
@@ -135,25 +159,19 @@ class Coordinator:
         now_ms = self._broker.clock.now_ms()
         batch = build_batch([Record(value=value, key=key, timestamp=now_ms) for key, value in records])
         try:
-            appended = partition.append(memoryview(batch), now_ms, -1)
+            return self._broker.flusher.append(partition, memoryview(batch), now_ms)
         except KafkaError as error:
             raise _for_members(error) from error
-        if not appended.must_flush:
-            return None
-        flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: KafkaError | None) -> None:
-            if not flushed.done():
-                flushed.set_exception(_for_members(error)) if error else flushed.set_result(None)
-
-        self._broker.flusher.flush(partition.log, done)
-        return flushed
 
     # -- effects
 
     def run(self, group: Group, effects: Iterable[Effect]) -> None:
-        """Carry out what a group asks for, in order. Answers that follow a store wait for it."""
-        queue = list(effects)
+        """Carry out what a group asks for, in order, and have it ticked when it wants to be."""
+        self._carry_out(group, list(effects))
+        self._timers.schedule(group.group_id, group.next_tick_ms)
+
+    def _carry_out(self, group: Group, queue: list[Effect]) -> None:
+        """Answers that follow a store wait for it."""
         for index, effect in enumerate(queue):
             if isinstance(effect, StoreGroup):
                 try:
@@ -190,25 +208,30 @@ class Coordinator:
 
     # -- time
 
-    async def _tick(self) -> None:
+    async def _repeat(self, seconds: float, job: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await asyncio.sleep(TICK_SECONDS)
-            now_ms = self.now_ms()
-            for group in self.loaded_groups():
-                try:
-                    self.run(group, group.tick(now_ms))
-                except Exception:
-                    self.failures += 1
-                    logger.exception("the clock of group %s failed", group.group_id)
-
-    async def _expire(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+            await asyncio.sleep(seconds)
             try:
-                await self.expire_offsets()
+                await job()
             except Exception:
                 self.failures += 1
-                logger.exception("expiring offsets failed and is tried again")
+                logger.exception("%s failed and is tried again", job.__name__)
+
+    async def tick_due(self) -> None:
+        """Tick the groups whose time has come. Also looks at the clock, so that standing still is noticed."""
+        turn = Turn()
+        for group_id in self._timers.take_due(self.now_ms()):
+            await turn.give_way()
+            group = self.groups.find(group_id)
+            if group is not None:
+                self._tick(group, self.now_ms())
+
+    def _tick(self, group: Group, now_ms: int) -> None:
+        try:
+            self.run(group, group.tick(now_ms))
+        except Exception:
+            self.failures += 1
+            logger.exception("the clock of group %s failed", group.group_id)
 
     def loaded_groups(self) -> list[Group]:
         """The groups that are known as they are now."""
@@ -220,7 +243,9 @@ class Coordinator:
 
     async def expire_offsets(self) -> None:
         """Forget offsets whose time is over, and groups that have nothing left."""
+        turn = Turn()
         for group in self.loaded_groups():
+            await turn.give_way()
             if group.group_id in self._in_flight:
                 continue  # it is in use; what is being written is not seen yet
             try:
@@ -266,7 +291,9 @@ class Coordinator:
 
     async def _forget_topics(self, topics: Collection[str]) -> None:
         """Topics are gone: so are the offsets that groups have in them."""
+        turn = Turn()
         for group in self.groups.all():
+            await turn.give_way()
             names = [name for name in self.groups.offsets_of(group.group_id) if name.topic in topics]
             try:
                 await self.forget_offsets(group.group_id, names)
@@ -280,7 +307,6 @@ class Coordinator:
         for partition in partitions:
             try:
                 await self._load_partition(partition)
-                self._loading.discard(partition.name.partition)
             except Exception:
                 self.failures += 1
                 # Its groups go on answering that they are being loaded: better no offset than a wrong one.
@@ -288,25 +314,34 @@ class Coordinator:
         logger.info("%d groups were loaded", len(self.groups.all()))
 
     async def _load_partition(self, partition: Partition) -> None:
+        group_ids = await self._replay(partition)
+        turn = Turn()
+        for group in filter(None, map(self.groups.find, group_ids)):
+            await turn.give_way()
+            group.loaded(self.now_ms())
+        self._loading.discard(partition.name.partition)
+        for group in filter(None, map(self.groups.find, group_ids)):
+            await turn.give_way()
+            self._timers.schedule(group.group_id, group.next_tick_ms)
+
+    async def _replay(self, partition: Partition) -> set[str]:
         """Replay a partition: positions are found on the event loop, reading and parsing happen off it."""
         loop = asyncio.get_running_loop()
         log = partition.log
         offset, end_offset = log.log_start_offset, log.log_end_offset
-        seen: set[str] = set()
+        group_ids: set[str] = set()
+        turn = Turn()
         while offset < end_offset:
             found = log.read(offset, _LOAD_BYTES)
             if found is None:
                 break
             offset, records = await loop.run_in_executor(self._broker.executor, _parse, found)
             for record in records:
+                await turn.give_way()
                 group_id = self.groups.replay(record.key, record.value) if record.key is not None else None
                 if group_id is not None:
-                    seen.add(group_id)
-        now_ms = self.now_ms()
-        for group_id in seen:
-            group = self.groups.find(group_id)
-            if group is not None:
-                group.loaded(now_ms)
+                    group_ids.add(group_id)
+        return group_ids
 
 
 def _answer(effect: Effect) -> None:

@@ -7,12 +7,16 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
+from typing import Final
 
 from skylog.broker.metrics.latency import Latency
+from skylog.broker.partition import Partition
 from skylog.errors import KafkaError
 from skylog.storage import FlushTask, Log
 
 logger = logging.getLogger(__name__)
+
+_ALL_IN_SYNC: Final = -1
 
 Done = Callable[[KafkaError | None], None]
 
@@ -32,6 +36,26 @@ class Flusher:
             self._next.setdefault(log, []).append(done)
         else:
             self._start(log, [done])
+
+    def flushed(self, log: Log) -> asyncio.Future[None]:
+        """Like `flush`, as a future, which raises KafkaError."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: KafkaError | None) -> None:
+            if not future.done():
+                future.set_exception(error) if error else future.set_result(None)
+
+        self.flush(log, done)
+        return future
+
+    def append(self, partition: Partition, batch: memoryview, now_ms: int) -> asyncio.Future[None] | None:
+        """Append as a producer with acks=all does. What the broker writes itself goes through here.
+
+        None where it counts as stored; otherwise a future to wait for, because the topic's flush policy wants an fsync
+        first. Raises KafkaError, and so does the future.
+        """
+        appended = partition.append(batch, now_ms, _ALL_IN_SYNC)
+        return self.flushed(partition.log) if appended.must_flush else None
 
     def _start(self, log: Log, waiting: list[Done]) -> None:
         self._running[log] = waiting

@@ -18,13 +18,14 @@ from skylog.broker.metrics.requests import Requests
 from skylog.broker.partition import Partition
 from skylog.clock import Clock
 from skylog.errors import KafkaError, MalformedRequestError
+from skylog.limited_logger import LimitedLogger
 from skylog.model import NO_TIMESTAMP
 from skylog.net import Connection, Reply
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.primitives import read_uvarint
 from skylog.protocol.produce_hot import ProduceCall
 
-logger = logging.getLogger(__name__)
+limited_logger = LimitedLogger(logging.getLogger(__name__))
 
 _LENGTH_API_CORRELATION: Final = struct.Struct(">iii")
 _LENGTH: Final = struct.Struct(">i")
@@ -130,8 +131,8 @@ class ProducerLanes:
                 position = run[stored - 1][3] if stored else position
                 if stored < len(run):
                     break
-        except Exception:
-            logger.exception("a produce request of %s failed", self._connection.peer)
+        except Exception as error:
+            limited_logger.error("a produce request of %s failed", self._connection.peer, exc_info=error)
             self._connection.close()
             return end
         if began and served:

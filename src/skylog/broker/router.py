@@ -3,6 +3,8 @@
 A request that cannot be read closes its connection, as in Kafka; so does an API or version that is not served, but for
 ApiVersions, which must be answered whatever its version. What a handler lets escape is logged and closes that one
 connection.
+
+A large request is decoded, and its answer encoded, in a thread: either can take longer than others should wait.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from skylog.broker.api import Api, Context
 from skylog.broker.handlers.api_versions import unsupported_version
+from skylog.broker.held_frame import HeldFrame
 from skylog.broker.metrics.requests import RequestTimes
 from skylog.errors import ErrorCode, MalformedRequestError
+from skylog.limited_logger import LimitedLogger
 from skylog.net import Connection, PendingReply, Reply
 from skylog.protocol.apis import API_SPECS, ApiKey
 from skylog.protocol.frames import response_frame
@@ -28,7 +32,7 @@ from skylog.protocol.schema import Message
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+limited_logger = LimitedLogger(logging.getLogger(__name__))  # clients can provoke all of it
 
 _HEADER: Final = struct.Struct(">iih")  # API and version, correlation id, length of the client id
 
@@ -62,8 +66,10 @@ class Router:
             return self._route(connection, frame)
         except MalformedRequestError:
             raise
-        except Exception:
-            logger.exception("a request of %s failed (API and version %s)", connection.peer, frame[:4].hex())
+        except Exception as error:
+            limited_logger.error(
+                "a request of %s failed (API and version %s)", connection.peer, frame[:4].hex(), exc_info=error
+            )
             self._note_failure(int.from_bytes(frame[:2], "big"))
             connection.close()
             return None
@@ -95,40 +101,73 @@ class Router:
             reply = api.handle_frame(context, frame, position)
         else:
             reply = self._handle(api, context, frame, position)
-        if type(reply) is PendingReply:
-            times.parked(began or perf_counter(), reply)
-        elif began:
-            at_once.timed_at = tick
-            at_once.record(perf_counter() - began)
-        else:
-            at_once.untimed += 1
-        return reply
+        if isinstance(reply, list) or reply is None:
+            if began:
+                at_once.timed_at = tick
+                at_once.record(perf_counter() - began)
+            else:
+                at_once.untimed += 1
+            return reply
+        pending = reply if isinstance(reply, PendingReply) else self._wait_for(api, context, reply)
+        times.parked(began or perf_counter(), pending)
+        return pending
 
-    def _handle(self, api: Api, context: Context, frame: memoryview, position: int) -> Reply | PendingReply:
+    def _handle(self, api: Api, context: Context, frame: memoryview, position: int) -> Reply | Awaitable[Reply]:
         assert api.handle is not None
+        held = HeldFrame.of_large(context.connection, frame)
+        if held is not None:
+            return self._handle_large(api, context, held, position)
         request, _ = API_SPECS[api.key].request.read(frame, context.version, position)
         response = api.handle(context, request)
         if isinstance(response, Message):
             return self._answer(api, context, response)
-        pending = PendingReply(context.connection, on_cancel=_let_go if api.may_wait else None)
-        task = asyncio.ensure_future(self._finish(api, context, response, pending))
+        return self._answer_later(api, context, response)
+
+    async def _handle_large(self, api: Api, context: Context, held: HeldFrame, position: int) -> Reply:
+        assert api.handle is not None
+        loop, codec = asyncio.get_running_loop(), self._broker.codec
+        with held:
+            read = API_SPECS[api.key].request.read
+            request, _ = await loop.run_in_executor(codec, read, held.data, context.version, position)
+        response = api.handle(context, request)
+        message = response if isinstance(response, Message) else await response
+        self._note_error(api, message)
+        return [await loop.run_in_executor(codec, response_frame, context.correlation_id, message, context.version)]
+
+    async def _answer_later(self, api: Api, context: Context, response: Awaitable[Message]) -> Reply:
+        return self._answer(api, context, await response)
+
+    def _wait_for(self, api: Api, context: Context, reply: Awaitable[Reply]) -> PendingReply:
+        """A pending reply that is resolved when `reply` is there."""
+        pending = PendingReply(context.connection)
+        task = asyncio.ensure_future(self._finish(api, context, reply, pending))
+        if api.handle_frame is not None:
+            pending.on_cancel = task.cancel
+        elif api.may_wait:
+            pending.on_cancel = _let_go
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return pending
 
-    async def _finish(self, api: Api, context: Context, response: Awaitable[Message], pending: PendingReply) -> None:
+    async def _finish(self, api: Api, context: Context, reply: Awaitable[Reply], pending: PendingReply) -> None:
         try:
-            pending.resolve(self._answer(api, context, await response))
-        except Exception:
-            logger.exception("%s v%d of %s failed", api.key.name, context.version, context.connection.peer)
+            pending.resolve(await reply)
+        except MalformedRequestError as error:
+            pending.refuse(error)
+        except Exception as error:
+            peer = context.connection.peer
+            limited_logger.error("%s v%d of %s failed", api.key.name, context.version, peer, exc_info=error)
             self._note_failure(api.key)
             pending.abort()
 
     def _answer(self, api: Api, context: Context, message: Message) -> Reply:
+        self._note_error(api, message)
+        return [response_frame(context.correlation_id, message, context.version)]
+
+    def _note_error(self, api: Api, message: Message) -> None:
         code = getattr(message, "error_code", 0)  # answers that are by topic or partition have none of their own
         if code:
             self._requests.errors[api.key, ErrorCode(code).name] += 1
-        return [bytes(response_frame(context.correlation_id, message, context.version))]
 
     def _refuse(self, frame: memoryview) -> Reply:
         """Answer ApiVersions of an unknown version in the form of version 0; close the connection of anything else."""
@@ -136,7 +175,7 @@ class Router:
         if header.api_key != ApiKey.API_VERSIONS:
             raise MalformedRequestError(f"API {header.api_key} version {header.api_version} is not served")
         response = unsupported_version(self._apis.values())
-        return [bytes(response_frame(header.correlation_id, response, 0))]
+        return [response_frame(header.correlation_id, response, 0)]
 
 
 def _let_go() -> None:

@@ -145,6 +145,7 @@ class Serving:
         import asyncio
 
         from skylog.broker import Broker
+        from skylog.broker.collector import collect_rarely
 
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -158,6 +159,7 @@ class Serving:
             where = f"{self.host}:{self.port}"
             raise SkylogError(f"cannot listen on {where}: {error.strerror or error}; is --port in use?") from error
         beside = self._start_beside(broker, bound, listening)
+        collect_rarely()
         self._announce(_address(self.host, bound), None if listening is None else url_of(listening))
         await stopping.wait()
         for each in reversed(beside):

@@ -6,6 +6,7 @@ from skylog.groups.group import Group
 from skylog.groups.groups import CommittedOffset, Groups, StoredRecord
 from skylog.groups.member import JoinRequest
 from skylog.groups.state import GroupState
+from skylog.groups.timers import GroupTimers
 
 __all__ = [
     "CommittedOffset",
@@ -13,6 +14,7 @@ __all__ = [
     "Group",
     "GroupConfig",
     "GroupState",
+    "GroupTimers",
     "Groups",
     "JoinAnswer",
     "JoinRequest",

@@ -38,8 +38,6 @@ from skylog.groups.subscription import same_topics, subscribed_topics
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """How long a new member may wait for its first join: a client that gave up has nothing else to be known dead by."""
 
-_LONGEST_QUIET_MS: Final = 60_000
-
 
 class Group:
     """One group. Called by its coordinator, from one thread, with the time of the event."""
@@ -58,7 +56,7 @@ class Group:
         self._earliest_end_ms = 0
         self._sync_ends_ms = 0
         self._stores_under_way = 0
-        self._quiet_until_ms = 0  # `tick` has nothing to do before; 0 whenever something new may run out
+        self.next_tick_ms: int | None = None  # see `tick`; 0 whenever something new may run out
 
     @property
     def members(self) -> dict[str, Member]:
@@ -118,7 +116,7 @@ class Group:
                 return self._replace_static(old, member_id, request, token, now_ms)
         elif request.needs_known_id:
             self._roster.promise(member_id, request.session_timeout_ms, now_ms)
-            self._quiet_until_ms = 0
+            self.next_tick_ms = 0
             return [JoinAnswer(token, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)]
         return self._add(member_id, request, token, now_ms)
 
@@ -145,6 +143,7 @@ class Group:
         member.touch(now_ms)
         self._roster.drop(old)
         self._roster.add(member)
+        self.next_tick_ms = 0  # its session may be shorter than the old one's
         old_leader = self.leader
         if old_leader == old.member_id:
             self.leader = member_id
@@ -185,7 +184,7 @@ class Group:
 
     def _prepare(self, now_ms: int, *, grew: bool) -> list[Effect]:
         """Begin a rebalance, or go on with the one that is under way."""
-        self._quiet_until_ms = 0
+        self.next_tick_ms = 0
         effects: list[Effect] = []
         if self.state is not GroupState.PREPARING:
             for member in self.members.values():
@@ -307,7 +306,7 @@ class Group:
     def stored(self, now_ms: int) -> None:
         """The end of `storing`, for better or worse."""
         self._stores_under_way -= 1
-        self._quiet_until_ms = 0
+        self.next_tick_ms = 0
         for member in self.members.values():
             if not member.is_new:
                 member.touch(now_ms)
@@ -359,8 +358,12 @@ class Group:
     # -- time
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Let time pass: sessions end, rebalances run out. Costs nothing while no moment has come."""
-        if now_ms < self._quiet_until_ms:
+        """Let time pass: sessions end, rebalances run out.
+
+        To be called when `next_tick_ms` has come, and before anybody looks at the group; it costs nothing before that.
+        The time is only ever too early, never too late. None means that nothing can run out.
+        """
+        if self.next_tick_ms is None or now_ms < self.next_tick_ms:
             return []
         effects: list[Effect] = []
         self._roster.expire_pending(now_ms)
@@ -372,7 +375,7 @@ class Group:
             for member in self._roster.not_synced:
                 effects += self._remove(member, now_ms)
         effects += self._try_complete(now_ms)
-        self._quiet_until_ms = self._next_moment_ms(now_ms)
+        self.next_tick_ms = self._next_moment_ms(now_ms)
         return effects
 
     @property
@@ -380,14 +383,16 @@ class Group:
         """Whether somebody got the answer to its join and has not asked for its assignment."""
         return self.state in (GroupState.COMPLETING, GroupState.STABLE) and bool(self._roster.not_synced)
 
-    def _next_moment_ms(self, now_ms: int) -> int:
+    def _next_moment_ms(self, now_ms: int) -> int | None:
         """When something may run out at the earliest. Signs of life only move that further away."""
-        moments = [now_ms + _LONGEST_QUIET_MS, *self._roster.moments_ms(now_ms)]
+        moments = self._roster.promises_ms()
+        if not self._stores_under_way:
+            moments += self._roster.sessions_ms()
         if self.state is GroupState.PREPARING:
-            moments += [moment for moment in (self._earliest_end_ms, self._rebalance_ends_ms) if moment > now_ms]
+            moments += [self._earliest_end_ms, self._rebalance_ends_ms]
         elif self._syncs_are_due:
             moments.append(self._sync_ends_ms)
-        return min(moments)
+        return min((moment for moment in moments if moment > now_ms), default=None)
 
     # -- checks
 
@@ -415,7 +420,7 @@ class Group:
         if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
         self.state = state
-        self._quiet_until_ms = 0
+        self.next_tick_ms = 0
 
     # -- deletion and restoring
 
@@ -446,4 +451,4 @@ class Group:
         """The log has been read to its end: from now on members are expected to be heard of."""
         for member in self.members.values():
             member.touch(now_ms)
-        self._quiet_until_ms = 0
+        self.next_tick_ms = 0

@@ -96,7 +96,10 @@ class Roster:
     def expire_pending(self, now_ms: int) -> None:
         self._pending = {key: pair for key, pair in self._pending.items() if pair[1] > now_ms}
 
-    def moments_ms(self, now_ms: int) -> list[int]:
-        """When sessions and promises run out."""
-        moments = [moment for pair in self._pending.values() for moment in pair if moment > now_ms]
-        return moments + [member.expires_at_ms for member in self.members.values() if member.can_expire]
+    def promises_ms(self) -> list[int]:
+        """When a rebalance stops waiting for ids that were given out, and when these run out."""
+        return [moment for pair in self._pending.values() for moment in pair]
+
+    def sessions_ms(self) -> list[int]:
+        """When sessions run out."""
+        return [member.expires_at_ms for member in self.members.values() if member.can_expire]

@@ -21,18 +21,22 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
+from time import perf_counter
 from typing import Any, Final
 
 from skylog.errors import MalformedRequestError
+from skylog.limited_logger import LimitedLogger
 from skylog.net.budget import MemoryBudget
 from skylog.net.buffers import FrameBuffers
 from skylog.net.outbox import Outbox, Reply
 from skylog.net.partial_frame import PartialFrame
 
 logger = logging.getLogger(__name__)
+limited_logger = LimitedLogger(logger)  # for what clients can provoke
 
 MAX_PIPELINED: Final = 64
-FRAMES_AT_ONCE: Final = 32  # then it is the turn of the other connections
+FRAMES_AT_ONCE: Final = 32  # then it is the turn of the other connections,
+TURN_SECONDS: Final = 0.01  # or earlier, when they have waited this long
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 _LENGTH = Struct(">i")
 
@@ -46,7 +50,7 @@ class PendingReply:
     __slots__ = ("_connection", "on_cancel", "on_resolve", "pipelined", "reply", "resolved")
 
     def __init__(
-        self, connection: Connection, *, pipelined: bool = False, on_cancel: Callable[[], None] | None = None
+        self, connection: Connection, *, pipelined: bool = False, on_cancel: Callable[[], object] | None = None
     ) -> None:
         self._connection = connection
         self.on_cancel = on_cancel
@@ -60,11 +64,20 @@ class PendingReply:
         self.resolved = True
         if self.on_resolve is not None:
             self.on_resolve()
+        self.forget()
         self._connection.advance()
+
+    def forget(self) -> None:
+        """Nothing is to be called any more. What was to be called often knows this object: a cycle ends here."""
+        self.on_cancel = self.on_resolve = None
 
     def abort(self) -> None:
         """There will be no reply: close the connection."""
         self._connection.close()
+
+    def refuse(self, error: MalformedRequestError) -> None:
+        """The request cannot be read, which has turned out late: close the connection and say why in the log."""
+        self._connection.refuse(error)
 
 
 Handler = Callable[["Connection", memoryview], Reply | PendingReply | None]
@@ -141,6 +154,11 @@ class Connection:
         host, port = self._socket.getsockname()[:2]
         return host, port
 
+    @property
+    def budget(self) -> MemoryBudget:
+        """The memory for requests, which all connections share."""
+        return self._shared.budget
+
     # -- input
 
     def _on_readable(self) -> None:
@@ -162,13 +180,13 @@ class Connection:
                     scratch[:start] = self._prefix
                     self._prefix = b""
                 if self._waiting and self._is_blocked():
-                    self._keep(scratch[:count])  # read to notice when the client leaves
+                    self._keep(scratch[: start + count])  # read to notice when the client leaves
                 else:
                     self._handle_frames(scratch, start + count)
         except BlockingIOError:
             return
         except MalformedRequestError as error:
-            self._refuse(error)
+            self.refuse(error)
             return
         except OSError as error:
             logger.debug("connection of %s broke: %s", self.peer, error)
@@ -191,6 +209,7 @@ class Connection:
                 return
         parts, waiting, handler = self._outbox.parts, self._waiting, self._handler
         max_frame_bytes = self._shared.max_frame_bytes
+        turn_ends = perf_counter() + TURN_SECONDS
         while end - position >= 4:
             (length,) = _LENGTH.unpack_from(view, position)
             if length < 0 or length > max_frame_bytes:
@@ -211,7 +230,7 @@ class Connection:
             if self.closed:
                 return
             handled += 1
-            if handled == FRAMES_AT_ONCE and position < end:
+            if position < end and (handled == FRAMES_AT_ONCE or perf_counter() > turn_ends):
                 self._keep(view[position:end])
                 self._loop.call_soon(self.advance)
                 return
@@ -222,7 +241,9 @@ class Connection:
         if self._shared.budget.try_acquire(len(data)):
             self._backlog = bytes(data)
         else:
-            logger.warning("closing the connection of %s: no memory for the requests behind one that waits", self.peer)
+            limited_logger.warning(
+                "closing the connection of %s: no memory for the requests behind one that waits", self.peer
+            )
             self.close()
 
     def _begin_partial(self, start: memoryview, length: int) -> None:
@@ -281,15 +302,17 @@ class Connection:
             try:
                 self._handle_frames(memoryview(bytearray(backlog)), len(backlog))
             except MalformedRequestError as error:
-                self._refuse(error)
+                self.refuse(error)
                 return
         if self._outbox.parts:
             self._flush()
         self._adjust_reading()
 
-    def _refuse(self, error: MalformedRequestError) -> None:
+    def refuse(self, error: MalformedRequestError) -> None:
         """Close on a client that does not speak the protocol; what it asked before is still answered if it can be."""
-        logger.warning("closing the connection of %s: %s", self.peer, error)
+        if self.closed:
+            return
+        limited_logger.warning("closing the connection of %s: %s", self.peer, error)
         if self._outbox.parts:
             self._flush()
         self.close()
@@ -349,7 +372,9 @@ class Connection:
     @property
     def has_unfinished_work(self) -> bool:
         """Whether a reply is still to come or to leave; who waits for what may never happen does not count."""
-        return bool(self._outbox.parts) or any(pending.on_cancel is None for pending in self._waiting)
+        return bool(self._outbox.parts) or any(
+            pending.on_cancel is None and not pending.resolved for pending in self._waiting
+        )
 
     def close(self) -> None:
         if self.closed:
@@ -365,10 +390,12 @@ class Connection:
         waiting = list(self._waiting)
         self._waiting.clear()
         for pending in waiting:
-            if pending.on_cancel is not None and not pending.resolved:
+            if pending.on_cancel is not None:
                 pending.on_cancel()
+            pending.forget()
         self._outbox.parts.clear()
         if self._backlog is not None:
             self._shared.budget.release(len(self._backlog))
             self._backlog = None
+        self.state = self.shortcut = None
         self._shared.on_close(self)

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from skylog.config import setting
+from skylog.limited_logger import LimitedLogger
 from skylog.net.budget import MemoryBudget
 from skylog.net.buffers import FrameBuffers
 from skylog.net.connection import Connection, Handler, Shared
 
 logger = logging.getLogger(__name__)
+limited_logger = LimitedLogger(logger)  # for what clients can provoke
 
 SWEEP_SECONDS: Final = 5.0
 STALL_SECONDS: Final = 10.0
@@ -116,12 +118,14 @@ class Listener:
                 logger.debug("a client left before it was accepted: %s", error)
                 continue
             except OSError as error:  # out of descriptors: leave the rest to the backlog and try again shortly
-                logger.error("cannot accept connections for %.1f s: %s", _RETRY_SECONDS, error)
+                limited_logger.error("cannot accept connections for %.1f s: %s", _RETRY_SECONDS, error)
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(_RETRY_SECONDS, self._resume_accepting, listening)
                 return
             if len(self.connections) >= self._config.max_connections:
-                logger.warning("refusing a connection of %s: max.connections=%d", address, self._config.max_connections)
+                limited_logger.warning(
+                    "refusing a connection of %s: max.connections=%d", address, self._config.max_connections
+                )
                 sock.close()
                 continue
             self._admit(sock, f"{address[0]}:{address[1]}")
@@ -152,7 +156,9 @@ class Listener:
                 logger.info("closing the idle connection of %s", connection.peer)
                 connection.close()
             elif self._budget.has_waiters and connection.stalls_budget(stalled_since):
-                logger.warning("closing the connection of %s, which stalls a request others wait for", connection.peer)
+                limited_logger.warning(
+                    "closing the connection of %s, which stalls a request others wait for", connection.peer
+                )
                 connection.close()
 
     def stop_accepting(self) -> None:

@@ -2,6 +2,9 @@
 
 Below `SENDFILE_BYTES` it is quicker to read a range of a file and send it with its header than to make two calls of it
 (`python -m benchmarks loops` has the figures); larger ranges go from the file to the socket by `sendfile`.
+
+No byte is copied twice on its way: what a socket has not taken stays where it is, as a view, and a large part is never
+joined with its neighbours. So an answer costs work in proportion to its size, however slowly the client reads it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Final, Protocol
 
 SENDFILE_BYTES: Final = 32 * 1024
 SEND_BYTES: Final = 256 * 1024  # also what a client that does not read can make us hold of a file
+TURN_BYTES: Final = 8 * 1024 * 1024  # then it is the turn of the other connections, even if the client reads as fast
 
 
 class File(Protocol):
@@ -33,8 +37,12 @@ class FilePart(Protocol):
     def length(self) -> int: ...
 
 
-Part = bytes | FilePart
+Part = bytes | bytearray | memoryview | FilePart
+"""A part belongs to the outbox once it is in it: a bytearray must not change any more."""
+
 Reply = list[Part]
+
+_IN_MEMORY: Final = (bytes, bytearray, memoryview)
 
 
 class Outbox:
@@ -49,41 +57,54 @@ class Outbox:
 
     @property
     def size_bytes(self) -> int:
-        return sum(len(part) if isinstance(part, bytes) else part.length for part in self.parts)
+        return sum(len(part) if isinstance(part, _IN_MEMORY) else part.length for part in self.parts)
 
     def flush(self) -> bool:
-        """Send as much as the socket takes; whether that was all. Raises OSError when the connection is broken."""
+        """Send as much as the socket takes in one turn; whether that was all.
+
+        Raises OSError when the connection is broken.
+        """
         parts = self.parts
+        sent_bytes = 0
         try:
             while parts:
                 first = parts[0]
-                if isinstance(first, bytes) or first.length < SENDFILE_BYTES:
-                    self._send_bytes()
+                if isinstance(first, _IN_MEMORY) or first.length < SENDFILE_BYTES:
+                    sent_bytes += self._send_bytes()
                 else:
-                    self._send_file(first)
+                    sent_bytes += self._send_file(first, TURN_BYTES - sent_bytes)
+                if sent_bytes >= TURN_BYTES:
+                    return not parts
         except BlockingIOError:
             return False
         return True
 
-    def _send_bytes(self) -> None:
-        """Send the leading parts that are bytes, or short enough to be read, in one call."""
+    def _send_bytes(self) -> int:
+        """Send the leading parts that are bytes, or short enough to be read, in one call; how much of them went."""
         parts = self.parts
-        if len(parts) == 1 and isinstance(parts[0], bytes):
-            data, count, flags = parts[0], 1, 0
+        first = parts[0]
+        data: bytes | bytearray | memoryview
+        if isinstance(first, _IN_MEMORY) and (
+            len(parts) == 1 or isinstance(first, memoryview) or len(first) >= SEND_BYTES
+        ):
+            data, count, flags = first, 1, 0 if len(parts) == 1 else socket.MSG_MORE
         else:
             data, count, flags = self._gather()
         sent = self._socket.send(data, flags)
         if sent == len(data):
             del parts[:count]
         else:
-            parts[:count] = [data[sent:]]
+            parts[:count] = [memoryview(data)[sent:]]
+        return sent
 
     def _gather(self) -> tuple[bytes, int, int]:
         """The bytes of the leading parts, how many parts that are, and the flags to send them with."""
-        gathered: list[bytes] = []
+        gathered: list[bytes | bytearray | memoryview] = []
         total = 0
         for part in self.parts:
-            if isinstance(part, bytes):
+            if isinstance(part, _IN_MEMORY):
+                if len(part) >= SEND_BYTES:
+                    return b"".join(gathered), len(gathered), socket.MSG_MORE
                 gathered.append(part)
             elif part.length < SENDFILE_BYTES:
                 gathered.append(part.file.read(part.position, part.length))
@@ -94,14 +115,15 @@ class Outbox:
                 break
         return b"".join(gathered), len(gathered), 0
 
-    def _send_file(self, part: FilePart) -> None:
-        sent = os.sendfile(self._fd, part.file.fileno(), part.position, part.length)
+    def _send_file(self, part: FilePart, at_most: int) -> int:
+        sent = os.sendfile(self._fd, part.file.fileno(), part.position, min(part.length, at_most))
         if sent == part.length:
             del self.parts[0]
         elif sent:
             self.parts[0] = _Rest(part.file, part.position + sent, part.length - sent)
         else:
             raise OSError("a file ended before the range that was to be sent")
+        return sent
 
 
 class _Rest:

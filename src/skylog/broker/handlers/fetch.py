@@ -1,17 +1,24 @@
 """Fetch (1), versions 4-17: read batches from partitions, waiting for them where there are none yet.
 
 The answer is sent from the segment files. Where less than `min_bytes` is there, the request is parked until appends to
-its partitions make up for it or `max_wait_ms` has passed. Fetch sessions are declined: every answer has session 0.
+its partitions make up for it or `max_wait_ms` has passed. A partition that is named several times is answered once, for
+the last of its rows, as in Kafka. Fetch sessions are declined: every answer has session 0.
+
+A request of thousands of rows is decoded and its answer encoded in a thread, and it reads partitions in turns with
+everybody else's work. Others know nothing of all that: they are answered before the handler returns.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import asyncio
+from collections.abc import Awaitable
 from uuid import UUID
 
 from skylog.broker.api import Api, Context
+from skylog.broker.held_frame import HeldFrame
 from skylog.broker.parking import ParkedFetch
 from skylog.broker.partition import Partition
+from skylog.broker.turn import Turn
 from skylog.errors import ErrorCode, KafkaError
 from skylog.net import PendingReply, Reply
 from skylog.protocol.apis import ApiKey
@@ -25,25 +32,42 @@ from skylog.protocol.fetch_hot import (
 )
 
 
-class Reading(NamedTuple):
-    """What the log has for a request at one moment. It counts as sent; see `_take_back`."""
+class Reading:
+    """What the log has for a request at one moment. It counts as sent; see `take_back`."""
 
-    topics: TopicAnswers
-    size_bytes: int
-    has_errors: bool
-    partitions: list[Partition]
+    __slots__ = ("has_errors", "left_bytes", "partitions", "size_bytes", "topics")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.topics: TopicAnswers = []
+        self.size_bytes = 0
+        self.left_bytes = max_bytes
+        self.has_errors = False
+        self.partitions: list[Partition] = []
+
+    def is_enough(self, call: FetchCall) -> bool:
+        """Whether the request is answered with this, rather than parked."""
+        return self.has_errors or self.size_bytes >= call.min_bytes or call.max_wait_ms <= 0 or not self.partitions
+
+    def take_back(self) -> None:
+        """The request is not answered with this reading, which has no errors: its bytes are not sent."""
+        if not self.size_bytes:
+            return
+        answers = [answer for _, rows in self.topics for answer in rows]
+        for partition, answer in zip(self.partitions, answers, strict=True):
+            partition.bytes_out -= answer.records_length
 
 
-def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | PendingReply | None:
-    call = read_fetch(frame, position, context.version)
+def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | PendingReply | Awaitable[Reply]:
+    held = HeldFrame.of_large(context.connection, frame)
+    if held is not None:
+        return _handle_large(context, held, position)
+    call = _decode(frame, position, context.version)
     if call.session_id:
-        code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        return fetch_reply(context.correlation_id, context.version, code, [], read_committed=False)
+        return _no_session(context)
     reading = _read(context, call)
-    if reading.has_errors or reading.size_bytes >= call.min_bytes or call.max_wait_ms <= 0 or not reading.partitions:
+    if reading.is_enough(call):
         return _reply(context, call, reading)
-    if reading.size_bytes:
-        _take_back(reading)
+    reading.take_back()
     pending = PendingReply(context.connection)
     parked = ParkedFetch(
         reading.partitions,
@@ -55,46 +79,83 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
     return pending
 
 
+async def _handle_large(context: Context, held: HeldFrame, position: int) -> Reply:
+    loop, codec = asyncio.get_running_loop(), context.broker.codec
+    with held:
+        call = await loop.run_in_executor(codec, _decode, held.data, position, context.version)
+    if call.session_id:
+        return _no_session(context)
+    reading = await _read_in_turns(context, call)
+    if not reading.is_enough(call):
+        reading.take_back()
+        grown = loop.create_future()
+        missing_bytes = call.min_bytes - reading.size_bytes
+        parked = ParkedFetch(reading.partitions, missing_bytes, call.max_wait_ms / 1000, lambda: grown.set_result(None))
+        try:
+            await grown
+        finally:
+            parked.cancel()
+        reading = await _read_in_turns(context, call)
+    return await loop.run_in_executor(codec, _reply, context, call, reading)
+
+
+def _decode(frame: memoryview, position: int, version: int) -> FetchCall:
+    """The request with each partition once. Raises MalformedRequestError."""
+    call = read_fetch(frame, position, version)
+    if len(call.topics) == 1 and len(call.topics[0][1]) == 1:
+        return call
+    rows_by_topic: dict[str | UUID, dict[int, PartitionCall]] = {}
+    for topic, rows in call.topics:
+        rows_by_topic.setdefault(topic, {}).update({row.partition: row for row in rows})
+    return call._replace(topics=[(topic, list(rows.values())) for topic, rows in rows_by_topic.items()])
+
+
+def _no_session(context: Context) -> Reply:
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    return fetch_reply(context.correlation_id, context.version, code, [], read_committed=False)
+
+
 def _reply(context: Context, call: FetchCall, reading: Reading) -> Reply:
     return fetch_reply(context.correlation_id, context.version, 0, reading.topics, call.isolation_level == 1)
 
 
 def _read(context: Context, call: FetchCall) -> Reading:
-    broker = context.broker
-    left_bytes = min(call.max_bytes, broker.config.broker.fetch_max_bytes)
-    size_bytes = 0
-    has_errors = False
-    partitions = []
-    topics: TopicAnswers = []
+    reading = Reading(min(call.max_bytes, context.broker.config.broker.fetch_max_bytes))
     for topic, rows in call.topics:
-        answers = []
+        reading.topics.append((topic, [_read_row(context, topic, row, reading) for row in rows]))
+    return reading
+
+
+async def _read_in_turns(context: Context, call: FetchCall) -> Reading:
+    turn = Turn()
+    reading = Reading(min(call.max_bytes, context.broker.config.broker.fetch_max_bytes))
+    for topic, rows in call.topics:
+        answers: list[PartitionAnswer] = []
+        reading.topics.append((topic, answers))
         for row in rows:
-            try:
-                partition = broker.partitions.get(_name(context, topic), row.partition)
-                answer = _read_partition(partition, row, left_bytes, size_bytes == 0)
-            except KafkaError as error:
-                has_errors = True
-                broker.requests.errors[ApiKey.FETCH, error.code.name] += 1
-                answers.append(PartitionAnswer(row.partition, error.code, -1, -1, -1, None, 0))
-                continue
-            partitions.append(partition)
-            if answer.error_code:
-                has_errors = True
-                broker.requests.errors[ApiKey.FETCH, ErrorCode(answer.error_code).name] += 1
-            length = answer.records_length
-            size_bytes += length
-            left_bytes -= length
-            partition.bytes_out += length
-            answers.append(answer)
-        topics.append((topic, answers))
-    return Reading(topics, size_bytes, has_errors, partitions)
+            await turn.give_way()
+            answers.append(_read_row(context, topic, row, reading))
+    return reading
 
 
-def _take_back(reading: Reading) -> None:
-    """The request is not answered with this reading, which has no errors: its bytes are not sent."""
-    answers = [answer for _, rows in reading.topics for answer in rows]
-    for partition, answer in zip(reading.partitions, answers, strict=True):
-        partition.bytes_out -= answer.records_length
+def _read_row(context: Context, topic: str | UUID, row: PartitionCall, reading: Reading) -> PartitionAnswer:
+    broker = context.broker
+    try:
+        partition = broker.partitions.get(_name(context, topic), row.partition)
+        answer = _read_partition(partition, row, reading.left_bytes, reading.size_bytes == 0)
+    except KafkaError as error:
+        reading.has_errors = True
+        broker.requests.errors[ApiKey.FETCH, error.code.name] += 1
+        return PartitionAnswer(row.partition, error.code, -1, -1, -1, None, 0)
+    reading.partitions.append(partition)
+    if answer.error_code:
+        reading.has_errors = True
+        broker.requests.errors[ApiKey.FETCH, ErrorCode(answer.error_code).name] += 1
+    length = answer.records_length
+    reading.size_bytes += length
+    reading.left_bytes -= length
+    partition.bytes_out += length
+    return answer
 
 
 def _name(context: Context, topic: str | UUID) -> str:

@@ -6,6 +6,7 @@ Generation -1 commits for a group that has no members: a consumer that assigns i
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.turn import Turn
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import CommittedOffset
 from skylog.model import TopicPartition
@@ -22,22 +23,17 @@ Commits = dict[TopicPartition, CommittedOffset]
 
 
 async def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    errors: dict[TopicPartition, ErrorCode] = {}
-    commits: Commits = {}
+    coordinator, groups = context.broker.coordinator, context.broker.coordinator.groups
     try:
-        _check(context, request)
-        now_ms = context.broker.clock.now_ms()
-        for topic in request.topics:
-            for row in topic.partitions:
-                _take(context, topic.name, row, now_ms, commits, errors)
-        if commits:
-            groups = context.broker.coordinator.groups
-            records = [groups.offset_record(request.group_id, name, each) for name, each in commits.items()]
-            await context.broker.coordinator.store(request.group_id, records)
+        commits, errors = await _take_all(context, request)
+        records = [groups.offset_record(request.group_id, name, each) for name, each in commits.items()]
+        _check(context, request)  # now, and not before the rows: they may have taken several turns
+        if records:
+            await coordinator.store(request.group_id, records)
             groups.commit(request.group_id, commits.items())
     except KafkaError as error:
-        return _response(request, {}, error.code)
-    return _response(request, errors, ErrorCode.NONE)
+        return await _response(request, {}, error.code)
+    return await _response(request, errors, ErrorCode.NONE)
 
 
 def _check(context: Context, request: OffsetCommitRequest) -> None:
@@ -49,6 +45,19 @@ def _check(context: Context, request: OffsetCommitRequest) -> None:
         group.check_commit(request.member_id, request.group_instance_id, generation, coordinator.now_ms())
     elif generation >= 0:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+
+async def _take_all(context: Context, request: OffsetCommitRequest) -> tuple[Commits, dict[TopicPartition, ErrorCode]]:
+    """The offsets to commit, and why others are not."""
+    commits: Commits = {}
+    errors: dict[TopicPartition, ErrorCode] = {}
+    now_ms = context.broker.clock.now_ms()
+    turn = Turn()
+    for topic in request.topics:
+        for row in topic.partitions:
+            await turn.give_way()
+            _take(context, topic.name, row, now_ms, commits, errors)
+    return commits, errors
 
 
 def _take(
@@ -73,24 +82,19 @@ def _take(
     commits[name] = CommittedOffset(row.committed_offset, row.committed_leader_epoch, metadata, now_ms)
 
 
-def _response(
+async def _response(
     request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode], default: ErrorCode
 ) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=row.partition_index,
-                        error_code=errors.get(TopicPartition(topic.name, row.partition_index), default),
-                    )
-                    for row in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    turn = Turn()
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for row in topic.partitions:
+            await turn.give_way()
+            error = errors.get(TopicPartition(topic.name, row.partition_index), default)
+            rows.append(OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error))
+        topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
+    return OffsetCommitResponse(topics=topics)
 
 
 API = Api(ApiKey.OFFSET_COMMIT, 2, 9, handle)

@@ -1,13 +1,15 @@
 """OffsetFetch (9), versions 1-9: how far groups are. What nobody has committed is answered with -1 and no error.
 
-From version 2 on null asks for everything a group has committed, from 8 on for several groups at once.
+From version 2 on null asks for everything a group has committed, from 8 on for several groups at once. What is named
+several times is answered once: the answer stays in proportion to what there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from skylog.broker.api import Api, Context
+from skylog.broker.turn import Turn
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import CommittedOffset
 from skylog.model import NO_EPOCH, NO_OFFSET, TopicPartition
@@ -15,6 +17,8 @@ from skylog.protocol.apis import ApiKey
 from skylog.protocol.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -24,18 +28,17 @@ from skylog.protocol.offset_fetch import (
 )
 
 Wanted = list[tuple[str, list[int]]] | None
-Found = list[tuple[str, list[tuple[int, CommittedOffset]]]]
+Row = tuple[int, CommittedOffset]
+Found = list[tuple[str, list[Row]]]
 
 _NOTHING = CommittedOffset(NO_OFFSET, NO_EPOCH, "", -1)
 
 
-def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.version >= 8:
-        return OffsetFetchResponse(groups=[_answer_group(context, group) for group in request.groups])
-    wanted: Wanted = None
-    if request.topics is not None:
-        wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
-    error, found = _look_up(context, request.group_id, wanted)
+        groups = {group.group_id: group for group in request.groups}
+        return OffsetFetchResponse(groups=[await _answer_group(context, group) for group in groups.values()])
+    error, found = _look_up(context, request.group_id, _wanted(request.topics))
     return OffsetFetchResponse(
         error_code=error,
         topics=[
@@ -49,7 +52,7 @@ def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
                         metadata=each.metadata,
                         error_code=error,
                     )
-                    for index, each in rows
+                    async for index, each in _in_turns(rows)
                 ],
             )
             for name, rows in found
@@ -57,11 +60,8 @@ def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
     )
 
 
-def _answer_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    wanted: Wanted = None
-    if group.topics is not None:
-        wanted = [(topic.name, topic.partition_indexes) for topic in group.topics]
-    error, found = _look_up(context, group.group_id, wanted)
+async def _answer_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    error, found = _look_up(context, group.group_id, _wanted(group.topics))
     return OffsetFetchResponseGroup(
         group_id=group.group_id,
         error_code=error,
@@ -75,12 +75,29 @@ def _answer_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFet
                         committed_leader_epoch=each.leader_epoch,
                         metadata=each.metadata,
                     )
-                    for index, each in rows
+                    async for index, each in _in_turns(rows)
                 ],
             )
             for name, rows in found
         ],
     )
+
+
+def _wanted(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None) -> Wanted:
+    """Each partition once, in the order of the request; None for all."""
+    if topics is None:
+        return None
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [(name, list(indexes)) for name, indexes in wanted.items()]
+
+
+async def _in_turns(rows: list[Row]) -> AsyncIterator[Row]:
+    turn = Turn()
+    for row in rows:
+        await turn.give_way()
+        yield row
 
 
 def _look_up(context: Context, group_id: str, wanted: Wanted) -> tuple[ErrorCode, Found]:
@@ -101,7 +118,7 @@ def _look_up(context: Context, group_id: str, wanted: Wanted) -> tuple[ErrorCode
 
 
 def _by_topic(offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> Found:
-    topics: dict[str, list[tuple[int, CommittedOffset]]] = {}
+    topics: dict[str, list[Row]] = {}
     for name, committed in offsets:
         topics.setdefault(name.topic, []).append((name.partition, committed))
     return list(topics.items())

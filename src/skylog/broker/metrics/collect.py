@@ -40,7 +40,14 @@ async def stream(broker: Broker, *, brief: bool = False) -> AsyncGenerator[Metri
     loop = asyncio.get_running_loop()
     of_process: Awaitable[list[Metric]] = loop.run_in_executor(None, process_metrics, broker.log_dir.path)
     of_logs = await _partitions(broker)
-    for metric in (*_requests(broker), *_broker(broker), *_flushes(broker), *_cleaner(broker), *of_logs):
+    for metric in (
+        *_requests(broker),
+        *_broker(broker),
+        *_loop(broker),
+        *_flushes(broker),
+        *_cleaner(broker),
+        *of_logs,
+    ):
         for piece in _in_pieces(metric):
             yield piece
             await asyncio.sleep(0)
@@ -151,6 +158,31 @@ def _broker(broker: Broker) -> list[Metric]:
         Metric("skylog_background_failures_total", "counter", "Failures of jobs that nobody waits for.", failures),
         _single("skylog_build_info", "gauge", "1, with the version as a label.", 1, {"version": __version__}),
         _single("process_start_time_seconds", "gauge", "When the broker was started.", broker.started_at_ms / 1000),
+    ]
+
+
+def _loop(broker: Broker) -> list[Metric]:
+    probe = broker.pause_probe
+    prefix = "skylog_event_loop"
+    return [
+        _single(
+            f"{prefix}_longest_pause_seconds",
+            "gauge",
+            "Longest time that the event loop stood still, since the start.",
+            probe.pauses.longest_s,
+        ),
+        _single(
+            f"{prefix}_longest_pause_last_minute_seconds",
+            "gauge",
+            "Longest time that the event loop stood still, in the last minute.",
+            probe.longest_of_last_minute_s,
+        ),
+        _single(
+            f"{prefix}_long_pauses_total",
+            "counter",
+            "Times that the event loop stood still for more than 100 ms.",
+            probe.pauses.long_pauses,
+        ),
     ]
 
 

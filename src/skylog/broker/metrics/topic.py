@@ -71,7 +71,7 @@ class MetricsTopic:
             await asyncio.sleep(self._interval_s)
 
     async def publish(self) -> None:
-        """Append the values of this moment. Raises KafkaError."""
+        """Append the values of this moment, and wait as the topic's flush policy wants. Raises KafkaError."""
         broker = self._broker
         if not broker.partitions.of_topic(METRICS_TOPIC):
             await broker.topics.create(METRICS_TOPIC, broker.topics.plan(METRICS_TOPIC, 1), TOPIC_CONFIGS)
@@ -87,7 +87,10 @@ class MetricsTopic:
 
     async def _append(self, records: list[Record], now_ms: int) -> None:
         built = await asyncio.get_running_loop().run_in_executor(self._broker.executor, _build, records)
-        self._broker.partitions.get(METRICS_TOPIC, 0).append(memoryview(built), now_ms, -1)
+        partition = self._broker.partitions.get(METRICS_TOPIC, 0)
+        stored = self._broker.flusher.append(partition, memoryview(built), now_ms)
+        if stored is not None:
+            await stored
 
 
 def _build(records: list[Record]) -> bytearray:
