@@ -28,7 +28,7 @@ from skylog.clock import Clock
 from skylog.errors import KafkaError
 from skylog.model import TopicPartition
 from skylog.records import InvalidBatchError, Record, build_batch
-from skylog.storage import AppendResult, Identity, Log, LogDir
+from skylog.storage import AppendResult, FileSlice, Identity, Log, LogDir
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,6 @@ _READ_BYTES: Final = 1024 * 1024
 _REPORT_LOG_BYTES: Final = 256 * 1024 * 1024  # a report is of about so much of a log at most,
 _REPORT_COUNTS: Final = 1000  # and of about so many windows
 _BATCH_BYTES: Final = 256 * 1024
-_ALL_IN_SYNC: Final = -1
 
 
 class AuditedPartition(Protocol):
@@ -50,7 +49,7 @@ class AuditedPartition(Protocol):
     @property
     def high_watermark(self) -> int: ...
 
-    def append(self, batch: memoryview, now_ms: int, acks: int) -> AppendResult: ...
+    def append_own(self, batch: memoryview, now_ms: int) -> AppendResult: ...
 
 
 class AuditedPartitions(Protocol):
@@ -62,9 +61,15 @@ class Flusher(Protocol):
     def flushed(self, log: Log) -> Awaitable[None]: ...
 
 
+class Checks(Protocol):
+    def read(self, log: Log, offset: int, max_bytes: int) -> Awaitable[FileSlice | None]: ...
+
+
 class AuditedBroker(Protocol):
     """What the tier needs of a broker that has been started."""
 
+    @property
+    def checks(self) -> Checks: ...
     @property
     def clock(self) -> Clock: ...
     @property
@@ -182,7 +187,7 @@ class StoredTier:
         loop = asyncio.get_running_loop()
         read_bytes = 0
         while offset < high_watermark and read_bytes < _REPORT_LOG_BYTES and len(counts) < _REPORT_COUNTS:
-            part = one.log.read(offset, _READ_BYTES)
+            part = await self._broker.checks.read(one.log, offset, _READ_BYTES)
             if part is None:
                 break
             reached = await loop.run_in_executor(
@@ -237,7 +242,7 @@ class StoredTier:
         now_ms = self._broker.clock.now_ms()
         for values in _in_batches([report.encode() for _, report in reports]):
             batch = build_batch([Record(value=value, timestamp=now_ms) for value in values])
-            audit.append(memoryview(batch), now_ms, _ALL_IN_SYNC)
+            audit.append_own(memoryview(batch), now_ms)
         await self._broker.flusher.flushed(audit.log)  # whatever the topic's flush policy: the checkpoint relies on it
         for one, report in reports:
             assert report.start_offset is not None

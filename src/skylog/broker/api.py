@@ -27,7 +27,7 @@ class Context(NamedTuple):
 Handle = Callable[[Context, Any], Message | Awaitable[Message]]
 """A decoded request to its response, at once or later."""
 
-HandleFrame = Callable[[Context, memoryview, int], Reply | PendingReply | Awaitable[Reply] | None]
+HandleFrame = Callable[[Context, memoryview, int], Reply | PendingReply | Awaitable[Reply | None] | None]
 """A request still in its frame, with the position of its body, to the finished reply: for the data path.
 
 An awaitable is cancelled when the client leaves."""

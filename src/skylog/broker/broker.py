@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol
 
+from skylog.broker.checks import Checks
 from skylog.broker.compactor import Compactor
 from skylog.broker.config import ServerConfig
 from skylog.broker.coordinator import Coordinator
@@ -60,7 +61,11 @@ class Broker:
         self.apis = APIS
         self._advertised = parse_listener(self.config.broker.advertised_listeners)
         self.executor = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="skylog-disk")
+        # Long work in Python has one thread of each kind: more would only compete with the event loop.
         self.codec = ThreadPoolExecutor(1, thread_name_prefix="skylog-codec")  # decodes and encodes what is large
+        self.opener = ThreadPoolExecutor(1, thread_name_prefix="skylog-opener")  # opens batches that are produced
+        self.searcher = ThreadPoolExecutor(1, thread_name_prefix="skylog-searcher")  # looks for records by time
+        self.checks = Checks(self.executor)
         self.log_dir = LogDir(data_dir, self.clock, open_file)
         self.identity = self.log_dir.identify(self.config.broker.node_id)
         self.flusher = Flusher(self.executor)
@@ -126,7 +131,8 @@ class Broker:
         logger.info("broker %d has stopped", self.identity.node_id)
 
     def _close_logs(self) -> None:
-        self.codec.shutdown()
+        for executor in (self.codec, self.opener, self.searcher):
+            executor.shutdown()
         self.executor.shutdown()
         self.log_dir.close()
 

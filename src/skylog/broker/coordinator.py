@@ -332,7 +332,7 @@ class Coordinator:
         group_ids: set[str] = set()
         turn = Turn()
         while offset < end_offset:
-            found = log.read(offset, _LOAD_BYTES)
+            found = await self._broker.checks.read(log, offset, _LOAD_BYTES)
             if found is None:
                 break
             offset, records = await loop.run_in_executor(self._broker.executor, _parse, found)

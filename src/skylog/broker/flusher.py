@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import Final
 
 from skylog.broker.metrics.latency import Latency
 from skylog.broker.partition import Partition
@@ -15,8 +14,6 @@ from skylog.errors import KafkaError
 from skylog.storage import FlushTask, Log
 
 logger = logging.getLogger(__name__)
-
-_ALL_IN_SYNC: Final = -1
 
 Done = Callable[[KafkaError | None], None]
 
@@ -54,7 +51,7 @@ class Flusher:
         None where it counts as stored; otherwise a future to wait for, because the topic's flush policy wants an fsync
         first. Raises KafkaError, and so does the future.
         """
-        appended = partition.append(batch, now_ms, _ALL_IN_SYNC)
+        appended = partition.append_own(batch, now_ms)
         return self.flushed(partition.log) if appended.must_flush else None
 
     def _start(self, log: Log, waiting: list[Done]) -> None:

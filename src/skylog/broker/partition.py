@@ -7,7 +7,7 @@ from uuid import UUID
 
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_EPOCH, TopicPartition
-from skylog.storage import AppendResult, FileSlice, Log
+from skylog.storage import Admitted, AppendResult, FileSlice, Log
 
 GrowthListener = Callable[[int], None]
 """Told how many bytes a partition has grown by."""
@@ -58,15 +58,23 @@ class Partition:
 
     def append(self, batch: memoryview, now_ms: int, acks: int) -> AppendResult:
         """Append a client's batch and wake those who wait. Raises KafkaError."""
+        return self.append_admitted(self.log.admission.admit(batch, now_ms), now_ms, acks)
+
+    def append_own(self, batch: memoryview, now_ms: int) -> AppendResult:
+        """Append a batch that the broker has made, as a producer with acks=all does. Raises KafkaError."""
+        return self.append_admitted(self.log.admission.admit_own(batch), now_ms, -1)
+
+    def append_admitted(self, admitted: Admitted, now_ms: int, acks: int) -> AppendResult:
+        """Append a batch that the log's admission has let in and wake those who wait. Raises KafkaError."""
         if acks == -1 and self.replica_count < self.log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.name} has {self.replica_count} replicas in sync, "
                 f"min.insync.replicas={self.log.config.min_insync_replicas}",
             )
-        result = self.log.append(batch, self.leader_epoch, now_ms)
+        result = self.log.append_admitted(admitted, self.leader_epoch, now_ms)
         if self._waiting and not result.is_duplicate:
-            grown_bytes = len(batch)
+            grown_bytes = len(admitted[0])
             for listener in tuple(self._waiting):
                 listener(grown_bytes)
         return result
@@ -83,7 +91,7 @@ class Partition:
         return offsets
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
-        return self.log.read(offset, max_bytes, at_least_one)
+        return self.log.read_checked(offset, max_bytes, at_least_one)
 
     def check_epoch(self, epoch: int) -> None:
         """Raise where a client knows another leader epoch: it must refresh its metadata (KIP-320)."""
@@ -91,6 +99,10 @@ class Partition:
             return
         code = ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         raise KafkaError(code, f"{self.name} is in leader epoch {self.leader_epoch}, the client in {epoch}")
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch of the record at `offset`; at the end of the log, of the record that comes next."""
+        return self.leader_epoch if offset >= self.log.log_end_offset else self.log.epochs.epoch_of(offset)
 
     def wait(self, listener: GrowthListener) -> None:
         self._waiting.add(listener)

@@ -137,7 +137,7 @@ class Router:
     async def _answer_later(self, api: Api, context: Context, response: Awaitable[Message]) -> Reply:
         return self._answer(api, context, await response)
 
-    def _wait_for(self, api: Api, context: Context, reply: Awaitable[Reply]) -> PendingReply:
+    def _wait_for(self, api: Api, context: Context, reply: Awaitable[Reply | None]) -> PendingReply:
         """A pending reply that is resolved when `reply` is there."""
         pending = PendingReply(context.connection)
         task = asyncio.ensure_future(self._finish(api, context, reply, pending))
@@ -149,7 +149,7 @@ class Router:
         task.add_done_callback(self._tasks.discard)
         return pending
 
-    async def _finish(self, api: Api, context: Context, reply: Awaitable[Reply], pending: PendingReply) -> None:
+    async def _finish(self, api: Api, context: Context, reply: Awaitable[Reply | None], pending: PendingReply) -> None:
         try:
             pending.resolve(await reply)
         except MalformedRequestError as error:

@@ -130,7 +130,8 @@ def _skip_tags(frame: memoryview, position: int) -> int:
 
 # -- the answer
 
-Stored = list[tuple[str, list[tuple[int, int, int, int]]]]
+StoredRow = tuple[int, int, int, int]
+Stored = list[tuple[str, list[StoredRow]]]
 """By topic: partition, base offset, log append time, log start offset."""
 
 _FRAME_PLAIN: Final = struct.Struct(">iii")

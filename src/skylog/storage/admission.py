@@ -10,6 +10,7 @@ from typing import Final
 
 from skylog.errors import ErrorCode, KafkaError
 from skylog.records import (
+    HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
     Codec,
@@ -22,6 +23,8 @@ from skylog.records.retain import Span, find_spans, open_block, recompress
 from skylog.storage.config import FOREVER, LogConfig
 
 Batch = bytearray | memoryview
+Admitted = tuple[Batch, BatchHeader]
+"""A batch as it is to be stored, and its header."""
 
 MAX_OPENED_RECORDS: Final = 100_000
 _BATCH_LIMIT_FACTOR: Final = 8  # a batch that is larger than this many of the largest when opened is taken for a bomb
@@ -42,29 +45,49 @@ class RejectedRecordsError(KafkaError):
 
 
 class Admission:
-    """The checks that one `LogConfig` asks for, decided once."""
+    """The checks that one `LogConfig` asks for, decided once. Keeps no state: it may be used from any thread.
 
-    __slots__ = ("_config", "_max_message_bytes", "_plain", "_target")
+    `opens_batches` tells that it may have to look at records, which takes time in proportion to their number.
+    """
+
+    __slots__ = ("_config", "_max_message_bytes", "_plain", "_target", "opens_batches")
 
     def __init__(self, config: LogConfig) -> None:
         self._config = config
         self._max_message_bytes = config.max_message_bytes
         self._target = _target_codec(config.compression_type)
+        self.opens_batches = config.is_compacted or self._target is not None
         self._plain = (
-            self._target is None
-            and not config.is_compacted
+            not self.opens_batches
             and config.message_timestamp_after_max_ms == FOREVER
             and config.message_timestamp_before_max_ms == FOREVER
         )
 
-    def admit(self, batch: Batch, now_ms: int) -> tuple[Batch, BatchHeader]:
-        """The batch as it is to be stored, and its header. Raises KafkaError where it may not be stored."""
+    def admit(self, batch: Batch, now_ms: int) -> Admitted:
+        """A client's batch as it is to be stored. Raises KafkaError where it may not be stored."""
+        header = self._check(batch)
+        if self._plain:
+            return batch, header
+        return self._inspect(batch, header, now_ms)
+
+    def admit_own(self, batch: Batch) -> Admitted:
+        """A batch that the broker has made itself: nobody has to look at its records."""
+        return batch, self._check(batch)
+
+    def opening_bytes(self, batch: Batch) -> int:
+        """How many bytes of records `admit` may have to look at: none, or as many as a compressed batch may hold."""
+        if not self.opens_batches or len(batch) < HEADER_BYTES:
+            return 0
+        codec = BatchHeader.read(batch).attributes & CODEC_MASK
+        if not self._config.is_compacted and codec == self._target:
+            return 0
+        return opening_limit_bytes(self._config) if codec else len(batch)
+
+    def _check(self, batch: Batch) -> BatchHeader:
+        """What holds for every batch, by its header and its CRC."""
         size_bytes = len(batch)
         if size_bytes > self._max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"batch of {size_bytes} bytes is larger than max.message.bytes={self._max_message_bytes}",
-            )
+            raise self._too_large(f"batch of {size_bytes} bytes")
         try:
             header = check_batch(batch)
         except InvalidBatchError as error:
@@ -77,9 +100,7 @@ class Admission:
             or header.attributes & ~CODEC_MASK
         ):
             _refuse(header, size_bytes)
-        if self._plain:
-            return batch, header
-        return self._inspect(batch, header, now_ms)
+        return header
 
     def admits_as_is(self, batch: Batch) -> BatchHeader | None:
         """The header of a batch that is fine as it is and of no idempotent producer; None for one to look at closer."""
@@ -99,7 +120,11 @@ class Admission:
             return None
         return header
 
-    def _inspect(self, batch: Batch, header: BatchHeader, now_ms: int) -> tuple[Batch, BatchHeader]:
+    def _too_large(self, what: str) -> KafkaError:
+        reason = f"{what} is larger than max.message.bytes={self._max_message_bytes}"
+        return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason)
+
+    def _inspect(self, batch: Batch, header: BatchHeader, now_ms: int) -> Admitted:
         config = self._config
         if not config.is_log_append_time:
             self._check_time(header, now_ms)
@@ -114,10 +139,12 @@ class Admission:
         if changes_codec and self._target is not None:
             batch = bytearray(recompress(header, block, self._target))
             header = BatchHeader.read(batch)
+            if len(batch) > self._max_message_bytes:
+                raise self._too_large(f"batch of {len(batch)} bytes in the topic's compression.type")
         return batch, header
 
     def _open(self, batch: Batch, header: BatchHeader) -> tuple[bytes, list[Span]]:
-        """The records of a batch. This happens on the event loop, so there is a limit to how much it may be."""
+        """The records of a batch, up to a limit: one producer must not keep the others waiting for long."""
         if header.record_count > MAX_OPENED_RECORDS:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -21,7 +21,7 @@ from uuid import UUID
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_TIMESTAMP, TopicPartition
 from skylog.records import HEADER_BYTES, BatchHeader, InvalidBatchError, stamp_append_time, stamp_offset
-from skylog.storage.admission import Admission, Batch, opening_limit_bytes
+from skylog.storage.admission import Admission, Admitted, Batch, opening_limit_bytes
 from skylog.storage.cleaner import CleanedSegment, CleanJob
 from skylog.storage.compaction import finish_swaps, move_in, plan, swap_path
 from skylog.storage.config import FOREVER, LogConfig
@@ -60,6 +60,10 @@ class IndexRebuild:
         self._segment = segment
         self._index_interval_bytes = log.config.index_interval_bytes
         self._rebuilt: Segment | None = None
+
+    @property
+    def key(self) -> Hashable:
+        return self._segment
 
     def run(self) -> None:
         logger.warning("%s: an index is missing or damaged and is made again", self._segment.path)
@@ -164,9 +168,11 @@ class Log:
     def configure(self, config: LogConfig) -> None:
         """Use another configuration from now on."""
         self.config = config
-        self._admission = Admission(config)
-        # A plain log changes nothing in a batch and lets it be acknowledged as soon as it is written.
-        self.is_plain = config.flush_messages == FOREVER and not config.is_log_append_time
+        self.admission = Admission(config)
+        # A plain log opens no batch, changes nothing in it, and lets it be acknowledged as soon as it is written.
+        self.is_plain = (
+            config.flush_messages == FOREVER and not config.is_log_append_time and not self.admission.opens_batches
+        )
         # What every append asks for is kept at hand.
         self._is_append_time = config.is_log_append_time
         self._is_compacted = config.is_compacted
@@ -185,9 +191,13 @@ class Log:
 
         Raises KafkaError: for a batch that may not be stored, a producer out of sequence, a disk that fails.
         """
+        return self.append_admitted(self.admission.admit(batch, now_ms), leader_epoch, now_ms)
+
+    def append_admitted(self, admitted: Admitted, leader_epoch: int, now_ms: int) -> AppendResult:
+        """Store a batch that `admission` has let in. Raises KafkaError like `append`."""
         if self.failure is not None:
             raise self.failed()
-        batch, header = self._admission.admit(batch, now_ms)
+        batch, header = admitted
         is_idempotent = header.producer_id >= 0
         if is_idempotent:
             stored = self.producers.find_duplicate(header)
@@ -233,7 +243,7 @@ class Log:
         offsets, rows = [], []
         length = messages = 0
         for batch in batches:
-            header = self._admission.admits_as_is(batch)
+            header = self.admission.admits_as_is(batch)
             if header is None:
                 return None
             stamp_offset(batch, base_offset, leader_epoch)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from skylog.errors import SkylogError
@@ -27,7 +27,10 @@ PART_BYTES: Final = 4 * 1024 * 1024  # that one check covers, or as much as is t
 
 
 class Check(Protocol):
-    """Work that must be done before something can be read."""
+    """Work that must be done before something can be read. Two with the same `key` are the same work."""
+
+    @property
+    def key(self) -> Hashable: ...
 
     def run(self) -> None:
         """Do it, in any thread. Raises OSError."""
@@ -119,6 +122,10 @@ class PartCheck:
         self._file = file
         self._entries = entries
         self._end_offset = end_offset
+
+    @property
+    def key(self) -> Hashable:
+        return self._soundness, self._entries[0], self.stop
 
     def run(self) -> None:
         """Raises OSError."""

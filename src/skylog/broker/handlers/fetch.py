@@ -5,7 +5,8 @@ its partitions make up for it or `max_wait_ms` has passed. A partition that is n
 the last of its rows, as in Kafka. Fetch sessions are declined: every answer has session 0.
 
 A request of thousands of rows is decoded and its answer encoded in a thread, and it reads partitions in turns with
-everybody else's work. Others know nothing of all that: they are answered before the handler returns.
+everybody else's work. One for batches that nobody has read since they were found in a file waits until they have been
+checked. Others know nothing of all that: they are answered before the handler returns.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from skylog.broker.parking import ParkedFetch
 from skylog.broker.partition import Partition
 from skylog.broker.turn import Turn
 from skylog.errors import ErrorCode, KafkaError
+from skylog.model import TopicPartition
 from skylog.net import PendingReply, Reply
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.fetch_hot import (
@@ -30,12 +32,16 @@ from skylog.protocol.fetch_hot import (
     fetch_reply,
     read_fetch,
 )
+from skylog.storage import UncheckedError
 
 
 class Reading:
-    """What the log has for a request at one moment. It counts as sent; see `take_back`."""
+    """What the log has for a request at one moment. It counts as sent; see `take_back`.
 
-    __slots__ = ("has_errors", "left_bytes", "partitions", "size_bytes", "topics")
+    `unchecked` has the partitions that must be checked before they can be read, `failed` why some could not be.
+    """
+
+    __slots__ = ("_sent", "failed", "has_errors", "left_bytes", "partitions", "size_bytes", "topics", "unchecked")
 
     def __init__(self, max_bytes: int) -> None:
         self.topics: TopicAnswers = []
@@ -43,18 +49,24 @@ class Reading:
         self.left_bytes = max_bytes
         self.has_errors = False
         self.partitions: list[Partition] = []
+        self.unchecked: list[tuple[Partition, UncheckedError]] = []
+        self.failed: dict[TopicPartition, KafkaError] = {}
+        self._sent: list[tuple[Partition, int]] = []
+
+    def note_sent(self, partition: Partition, length: int) -> None:
+        self.size_bytes += length
+        self.left_bytes -= length
+        partition.bytes_out += length
+        self._sent.append((partition, length))
 
     def is_enough(self, call: FetchCall) -> bool:
         """Whether the request is answered with this, rather than parked."""
         return self.has_errors or self.size_bytes >= call.min_bytes or call.max_wait_ms <= 0 or not self.partitions
 
     def take_back(self) -> None:
-        """The request is not answered with this reading, which has no errors: its bytes are not sent."""
-        if not self.size_bytes:
-            return
-        answers = [answer for _, rows in self.topics for answer in rows]
-        for partition, answer in zip(self.partitions, answers, strict=True):
-            partition.bytes_out -= answer.records_length
+        """The request is not answered with this reading: its bytes are not sent."""
+        for partition, length in self._sent:
+            partition.bytes_out -= length
 
 
 def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | PendingReply | Awaitable[Reply]:
@@ -65,6 +77,9 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
     if call.session_id:
         return _no_session(context)
     reading = _read(context, call)
+    if reading.unchecked:
+        reading.take_back()
+        return _handle_unchecked(context, call)
     if reading.is_enough(call):
         return _reply(context, call, reading)
     reading.take_back()
@@ -85,18 +100,43 @@ async def _handle_large(context: Context, held: HeldFrame, position: int) -> Rep
         call = await loop.run_in_executor(codec, _decode, held.data, position, context.version)
     if call.session_id:
         return _no_session(context)
-    reading = await _read_in_turns(context, call)
+    reading = await _wait_and_read(context, call)
+    return await loop.run_in_executor(codec, _reply, context, call, reading)
+
+
+async def _handle_unchecked(context: Context, call: FetchCall) -> Reply:
+    return _reply(context, call, await _wait_and_read(context, call))
+
+
+async def _wait_and_read(context: Context, call: FetchCall) -> Reading:
+    """What a request is answered with, once it is there and has been checked."""
+    reading = await _read_and_check(context, call)
     if not reading.is_enough(call):
         reading.take_back()
-        grown = loop.create_future()
+        grown = asyncio.get_running_loop().create_future()
         missing_bytes = call.min_bytes - reading.size_bytes
         parked = ParkedFetch(reading.partitions, missing_bytes, call.max_wait_ms / 1000, lambda: grown.set_result(None))
         try:
             await grown
         finally:
             parked.cancel()
-        reading = await _read_in_turns(context, call)
-    return await loop.run_in_executor(codec, _reply, context, call, reading)
+        reading = await _read_and_check(context, call)
+    return reading
+
+
+async def _read_and_check(context: Context, call: FetchCall) -> Reading:
+    """Read, and check what must be, until nothing is left to be checked."""
+    failed: dict[TopicPartition, KafkaError] = {}
+    while True:
+        reading = await _read_in_turns(context, call, failed)
+        if not reading.unchecked:
+            return reading
+        reading.take_back()
+        for partition, unchecked in reading.unchecked:
+            try:
+                await context.broker.checks.run(partition.log, unchecked)
+            except KafkaError as error:
+                failed[partition.name] = error
 
 
 def _decode(frame: memoryview, position: int, version: int) -> FetchCall:
@@ -126,9 +166,10 @@ def _read(context: Context, call: FetchCall) -> Reading:
     return reading
 
 
-async def _read_in_turns(context: Context, call: FetchCall) -> Reading:
+async def _read_in_turns(context: Context, call: FetchCall, failed: dict[TopicPartition, KafkaError]) -> Reading:
     turn = Turn()
     reading = Reading(min(call.max_bytes, context.broker.config.broker.fetch_max_bytes))
+    reading.failed = failed
     for topic, rows in call.topics:
         answers: list[PartitionAnswer] = []
         reading.topics.append((topic, answers))
@@ -142,7 +183,7 @@ def _read_row(context: Context, topic: str | UUID, row: PartitionCall, reading: 
     broker = context.broker
     try:
         partition = broker.partitions.get(_name(context, topic), row.partition)
-        answer = _read_partition(partition, row, reading.left_bytes, reading.size_bytes == 0)
+        answer = _read_partition(partition, row, reading)
     except KafkaError as error:
         reading.has_errors = True
         broker.requests.errors[ApiKey.FETCH, error.code.name] += 1
@@ -151,10 +192,8 @@ def _read_row(context: Context, topic: str | UUID, row: PartitionCall, reading: 
     if answer.error_code:
         reading.has_errors = True
         broker.requests.errors[ApiKey.FETCH, ErrorCode(answer.error_code).name] += 1
-    length = answer.records_length
-    reading.size_bytes += length
-    reading.left_bytes -= length
-    partition.bytes_out += length
+    if answer.records_length:
+        reading.note_sent(partition, answer.records_length)
     return answer
 
 
@@ -167,8 +206,9 @@ def _name(context: Context, topic: str | UUID) -> str:
     return name
 
 
-def _read_partition(partition: Partition, row: PartitionCall, left_bytes: int, at_least_one: bool) -> PartitionAnswer:
+def _read_partition(partition: Partition, row: PartitionCall, reading: Reading) -> PartitionAnswer:
     log = partition.log
+    left_bytes, at_least_one = reading.left_bytes, reading.size_bytes == 0
     error_code = 0
     records, length = None, 0
     try:
@@ -183,6 +223,12 @@ def _read_partition(partition: Partition, row: PartitionCall, left_bytes: int, a
         if error.code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
             raise
         error_code = error.code
+    except UncheckedError as unchecked:
+        failure = reading.failed.get(partition.name)
+        if failure is not None:
+            error_code = failure.code
+        else:
+            reading.unchecked.append((partition, unchecked))
     return PartitionAnswer(
         row.partition,
         error_code,

@@ -141,6 +141,12 @@ def _broker(broker: Broker) -> list[Metric]:
         _single(f"{server}_leadercount", "gauge", "Partitions that this broker leads.", len(led)),
         _single(f"{server}_underreplicatedpartitions", "gauge", "Partitions with replicas out of sync.", short),
         _single(f"{server}_offlinereplicacount", "gauge", "Partitions whose log takes no appends.", offline),
+        _single(
+            "skylog_damaged_ranges",
+            "gauge",
+            "Ranges of log files that were found to be damaged and are not served.",
+            sum(len(partition.log.damages) for partition in partitions),
+        ),
         _single("skylog_offline_logs", "gauge", "Logs that take no appends after a failed fsync.", offline),
         _single(
             "kafka_controller_kafkacontroller_activecontrollercount",

@@ -65,7 +65,12 @@ class Health:
         self._note_failures()
         data_dir = broker.log_dir.path
         disk = await asyncio.get_running_loop().run_in_executor(None, shutil.disk_usage, data_dir)
-        problems = [*self._offline_logs(), *self._uncleanable_logs(), *self._recent_failures()]
+        problems = [
+            *self._offline_logs(),
+            *self._damaged_logs(),
+            *self._uncleanable_logs(),
+            *self._recent_failures(),
+        ]
         if disk.free < MIN_FREE_SHARE * disk.total:
             problems.append(f"the disk of {data_dir} is nearly full: {disk.free >> 20} MB are free")
         return HealthReport(
@@ -102,6 +107,14 @@ class Health:
         found = [f"{name} is offline: {reason}" for name, reason in self._broker.partitions.offline.items()]
         found += [f"{log.name} takes no appends until a restart: {log.failure}" for log in logs]
         return _first_of(found)
+
+    def _damaged_logs(self) -> list[str]:
+        damaged = [
+            (partition.name, each) for partition in self._broker.partitions.all() for each in partition.log.damages
+        ]
+        return _first_of(
+            [f"{name} is damaged: offsets {each.due_offset} to {each.next_offset - 1}" for name, each in damaged]
+        )
 
     def _uncleanable_logs(self) -> list[str]:
         aside = self._broker.compactor.uncleanable
