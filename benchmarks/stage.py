@@ -67,8 +67,8 @@ class Line:
 
     def throw_all(self, frames: Iterable[bytes]) -> int:
         """Send many, `IN_FLIGHT` at a time, and read their answers away; how many there were."""
-        count = 0
-        for chunk in itertools.batched(frames, IN_FLIGHT):
+        left, count = iter(frames), 0
+        while chunk := list(itertools.islice(left, IN_FLIGHT)):
             self.sock.sendall(b"".join(chunk))
             for _ in chunk:
                 self.drop_answer()

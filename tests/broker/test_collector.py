@@ -1,4 +1,4 @@
-"""What requests leave behind is freed at once: no reference cycles, for which the collector would have to stop the loop."""
+"""What requests leave behind is freed at once: no reference cycles, for which the collector would stop the loop."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ class Api:
     """An API that is served: in which versions, and by whom.
 
     `advertised_from` is lower than `low` only where clients draw conclusions from versions they never send. An API that
-    `may_wait` answers when others have done something; a broker that stops does not wait for it.
+    `may_wait` answers when others have done something; a broker that stops does not wait for it. Answers of one that
+    `has_large_answers` are encoded in a thread.
     """
 
     key: ApiKey
@@ -48,6 +49,7 @@ class Api:
     handle_frame: HandleFrame | None = None
     advertised_from: int | None = None
     may_wait: bool = False
+    has_large_answers: bool = False
 
     def __post_init__(self) -> None:
         coded = API_SPECS[self.key].versions

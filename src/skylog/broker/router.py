@@ -13,6 +13,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable, Iterable
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -119,20 +120,25 @@ class Router:
             return self._handle_large(api, context, held, position)
         request, _ = API_SPECS[api.key].request.read(frame, context.version, position)
         response = api.handle(context, request)
+        if api.has_large_answers:
+            return self._answer_aside(api, context, response)
         if isinstance(response, Message):
             return self._answer(api, context, response)
         return self._answer_later(api, context, response)
 
     async def _handle_large(self, api: Api, context: Context, held: HeldFrame, position: int) -> Reply:
         assert api.handle is not None
-        loop, codec = asyncio.get_running_loop(), self._broker.codec
+        decode = partial(API_SPECS[api.key].request.read, held.data, context.version, position)
         with held:
-            read = API_SPECS[api.key].request.read
-            request, _ = await loop.run_in_executor(codec, read, held.data, context.version, position)
-        response = api.handle(context, request)
+            request, _ = await asyncio.get_running_loop().run_in_executor(self._broker.codec, decode)
+        return await self._answer_aside(api, context, api.handle(context, request))
+
+    async def _answer_aside(self, api: Api, context: Context, response: Message | Awaitable[Message]) -> Reply:
+        """Encode the answer in a thread."""
         message = response if isinstance(response, Message) else await response
         self._note_error(api, message)
-        return [await loop.run_in_executor(codec, response_frame, context.correlation_id, message, context.version)]
+        encode = partial(response_frame, context.correlation_id, message, context.version)
+        return [await asyncio.get_running_loop().run_in_executor(self._broker.codec, encode)]
 
     async def _answer_later(self, api: Api, context: Context, response: Awaitable[Message]) -> Reply:
         return self._answer(api, context, await response)

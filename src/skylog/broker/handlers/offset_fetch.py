@@ -38,7 +38,7 @@ async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchRe
     if context.version >= 8:
         groups = {group.group_id: group for group in request.groups}
         return OffsetFetchResponse(groups=[await _answer_group(context, group) for group in groups.values()])
-    error, found = _look_up(context, request.group_id, _wanted(request.topics))
+    error, found = await _look_up(context, request.group_id, _wanted(request.topics))
     return OffsetFetchResponse(
         error_code=error,
         topics=[
@@ -61,7 +61,7 @@ async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchRe
 
 
 async def _answer_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    error, found = _look_up(context, group.group_id, _wanted(group.topics))
+    error, found = await _look_up(context, group.group_id, _wanted(group.topics))
     return OffsetFetchResponseGroup(
         group_id=group.group_id,
         error_code=error,
@@ -93,28 +93,26 @@ def _wanted(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics]
     return [(name, list(indexes)) for name, indexes in wanted.items()]
 
 
-async def _in_turns(rows: list[Row]) -> AsyncIterator[Row]:
-    turn = Turn()
-    for row in rows:
-        await turn.give_way()
-        yield row
-
-
-def _look_up(context: Context, group_id: str, wanted: Wanted) -> tuple[ErrorCode, Found]:
+async def _look_up(context: Context, group_id: str, wanted: Wanted) -> tuple[ErrorCode, Found]:
     coordinator = context.broker.coordinator
+    error, offsets = ErrorCode.NONE, coordinator.groups.offsets_of(group_id)
     try:
         coordinator.check(group_id, may_be_empty=True)
-    except KafkaError as error:
-        # Only version 1 has nowhere but the partitions to put an error; no offset ever goes along with it.
-        rows = wanted or [] if context.version < 2 else []
-        return error.code, [(name, [(index, _NOTHING) for index in indexes]) for name, indexes in rows]
-    offsets = coordinator.groups.offsets_of(group_id)
+    except KafkaError as refused:
+        error, offsets = refused.code, {}
+        if context.version >= 2:  # version 1 has nowhere but the partitions to put an error
+            wanted = []
     if wanted is None:
-        return ErrorCode.NONE, _by_topic(offsets.items())
-    return ErrorCode.NONE, [
-        (name, [(index, offsets.get(TopicPartition(name, index), _NOTHING)) for index in indexes])
-        for name, indexes in wanted
-    ]
+        return error, _by_topic(offsets.items())
+    turn = Turn()
+    found: Found = []
+    for name, indexes in wanted:
+        rows: list[Row] = []
+        for index in indexes:
+            await turn.give_way()
+            rows.append((index, offsets.get(TopicPartition(name, index), _NOTHING)))
+        found.append((name, rows))
+    return error, found
 
 
 def _by_topic(offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> Found:
@@ -124,4 +122,11 @@ def _by_topic(offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> Foun
     return list(topics.items())
 
 
-API = Api(ApiKey.OFFSET_FETCH, 1, 9, handle)
+async def _in_turns(rows: list[Row]) -> AsyncIterator[Row]:
+    turn = Turn()
+    for row in rows:
+        await turn.give_way()
+        yield row
+
+
+API = Api(ApiKey.OFFSET_FETCH, 1, 9, handle, has_large_answers=True)

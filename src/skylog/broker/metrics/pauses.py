@@ -1,6 +1,7 @@
 """How long the event loop stood still: the one figure that bounds what any client can wait for because of another.
 
-A timer that is due every `INTERVAL_S` is late by as long as something held the loop, less the rest of the interval.
+A timer that is due every `INTERVAL_S` is late by as long as something held the loop, less the rest of the interval. The
+first second after the start does not count: Python is still loading code then.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 from skylog.limited_logger import LimitedLogger
 
+START_S: Final = 1.0
 INTERVAL_S: Final = 0.025
 LONG_PAUSE_S: Final = 0.1
 _SLOT_S: Final = 5.0
@@ -53,7 +55,7 @@ class PauseProbe:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._wait()
+        self._timer = self._loop.call_later(START_S, self._wait)
 
     def stop(self) -> None:
         if self._timer is not None:
