@@ -29,6 +29,20 @@ def test_the_list_is_the_table_of_handlers_with_produce_from_0(client: RawClient
     assert listed(response) == {**served, ApiKey.PRODUCE: (0, served[ApiKey.PRODUCE][1])}
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_one_feature_is_the_metadata_version_of_kafka_3_9(client: RawClient, version: int) -> None:
+    """Any other would make clients expect something: transactions in Produce, KIP-848, a quorum of controllers."""
+    response = client.ask(KNOWN, version)
+    assert [(each.name, each.min_version, each.max_version) for each in response.supported_features] == [
+        ("metadata.version", 1, 21)
+    ]
+    assert [(each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features] == [
+        ("metadata.version", 21, 21)
+    ]
+    assert response.finalized_features_epoch >= 0
+    assert not response.zk_migration_ready
+
+
 @pytest.mark.parametrize("version", [5, 9, 32767, -1])
 @pytest.mark.parametrize("body", [b"", b"\x04from\x08the-future\x01\x02\x03", b"\xff" * 40], ids=["none", "odd", "ff"])
 def test_a_version_from_the_future_is_answered_in_the_form_of_version_0(

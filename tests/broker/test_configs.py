@@ -59,7 +59,17 @@ def test_every_key_of_a_topic_is_told_with_its_source_and_type(
         assert all(config.documentation for config in found.values())
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+def test_version_0_tells_which_values_are_the_default_in_place_of_their_source(
+    client: RawClient, make_topic: MakeTopic
+) -> None:
+    result = describe(client, TOPIC, make_topic(retention_ms="4321"), version=0)
+    found = {config.name: config for config in result.configs}
+    assert set(found) == set(settings(LogConfig))
+    assert (found["retention.ms"].value, found["retention.ms"].is_default) == ("4321", False)
+    assert (found["segment.bytes"].value, found["segment.bytes"].is_default) == ("1073741824", True)
+
+
+@pytest.mark.parametrize("version", range(5))
 def test_every_key_of_the_broker_is_told(client: RawClient, version: int) -> None:
     result = describe(client, BROKER, "1", version=version)
     assert result.error_code == 0

@@ -14,6 +14,16 @@ import pytest
 from skylog.errors import ErrorCode
 from skylog.protocol import alter_configs as whole
 from skylog.protocol import incremental_alter_configs as incremental
+from skylog.protocol.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from skylog.protocol.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from skylog.protocol.api_versions import ApiVersionsRequest
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -22,6 +32,9 @@ from skylog.protocol.delete_records import DeleteRecordsPartition, DeleteRecords
 from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from skylog.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from skylog.protocol.describe_producers import DescribeProducersRequest, DescribeProducersTopic
+from skylog.protocol.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from skylog.protocol.elect_leaders import ElectLeadersRequest, ElectLeadersTopic
 from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from skylog.protocol.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -165,8 +178,27 @@ def test_an_invalid_topic_name_makes_no_file_through_any_api(
         (DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=1), range(1, 7)),
         (CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=2)], timeout_ms=1), range(4)),
         (DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=[row])], timeout_ms=1), range(3)),
-        (DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name=name)]), range(1, 5)),
-        (DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=name, partitions=[0])]), range(1, 5)),
+        (DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name=name)]), range(5)),
+        (DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=name, partitions=[0])]), range(5)),
+        (DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)]), range(1)),
+        (DescribeProducersRequest(topics=[DescribeProducersTopic(name=name, partition_indexes=[0])]), range(1)),
+        (ElectLeadersRequest(topic_partitions=[ElectLeadersTopic(topic=name, partitions=[0])]), range(3)),
+        (
+            AlterPartitionReassignmentsRequest(
+                topics=[ReassignableTopic(name=name, partitions=[ReassignablePartition(partition_index=0)])]
+            ),
+            range(1),
+        ),
+        (
+            AlterReplicaLogDirsRequest(
+                dirs=[
+                    AlterReplicaLogDir(
+                        path=str(broker.data_dir), topics=[AlterReplicaLogDirTopic(name=name, partitions=[0])]
+                    )
+                ]
+            ),
+            range(1, 3),
+        ),
         (
             whole.AlterConfigsRequest(
                 resources=[whole.AlterConfigsResource(resource_type=2, resource_name=name, configs=[])]

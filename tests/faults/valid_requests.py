@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skylog.broker.handlers import APIS
 from skylog.protocol.apis import API_SPECS, ApiKey
+from skylog.protocol.describe_client_quotas import QuotaFilterComponent
 from skylog.protocol.frames import request_frame
 from skylog.protocol.headers import RequestHeader
 from skylog.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -26,6 +27,10 @@ def valid_request(key: ApiKey, version: int, topic: str = "name") -> Message:
     if key is ApiKey.FETCH:
         request.session_id = 0
         request.max_wait_ms = 1
+    if key is ApiKey.ELECT_LEADERS:
+        request.election_type = 0
+    if key is ApiKey.DESCRIBE_CLIENT_QUOTAS:
+        request.components = [QuotaFilterComponent(entity_type="user", match_type=0, match="name")]
     return request
 
 

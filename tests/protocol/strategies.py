@@ -49,6 +49,7 @@ _RICH_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     ),
     "log_append_time_ms": st.just(-1) | st.integers(0, 2**31).map(lambda seconds: seconds * 1000),
     "retention_time_ms": st.integers(-1, 2**40),
+    "transaction_start_time_ms": st.integers(0, 2**31).map(lambda seconds: seconds * 1000),
 }
 _RICH_FIELDS["topic_config_error_code"] = _RICH_FIELDS["error_code"]
 
@@ -63,7 +64,7 @@ def messages(cls: type, version: int) -> st.SearchStrategy[Any]:
 
 def _values(spec: FieldSpec, version: int) -> st.SearchStrategy[Any]:
     values = _RICH_FIELDS[spec.name] if spec.name in _RICH_FIELDS else _of_kind(spec.kind, version)
-    if isinstance(spec.kind, Structure):
+    if isinstance(spec.kind, Structure) and spec.tag is not None:
         empty = spec.kind.cls()
         return st.none() | values.filter(lambda value: value != empty)
     return st.none() | values if version in spec.nullable else values

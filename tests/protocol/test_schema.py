@@ -10,6 +10,7 @@ import pytest
 from skylog.errors import MalformedRequestError
 from skylog.protocol.fields import Versions
 from skylog.protocol.schema import (
+    EncodedItems,
     Int8,
     Int16,
     Int32,
@@ -134,6 +135,34 @@ def test_known_tagged_fields_round_trip_among_unknown_ones() -> None:
 def test_tagged_fields_at_their_default_do_not_travel() -> None:
     plain = Outer(inner=[Inner(name="a")])
     assert OuterWithTags(inner=[TaggedInner(name="a", topic_id=ID)]).write(2) == plain.write(2)
+
+
+@message(api_key=1002, versions="0-1", flexible="1+")
+class Paged(Message):
+    size: Int8 = field("0+")
+    cursor: Inner | None = field("0+", nullable="0+", default=None)
+    last: Int8 = field("0+")
+
+
+def test_a_structure_that_may_be_null_stands_behind_a_byte_that_says_whether_it_is() -> None:
+    absent, present = Paged(size=5, last=6), Paged(size=5, cursor=Inner(name="a"), last=6)
+    assert absent.write(0) == b"\x05\xff\x06"
+    assert absent.write(1) == b"\x05\xff\x06\0"
+    assert present.write(0) == b"\x05\x01\0\x01a\x06"
+    assert present.write(1) == b"\x05\x01\x02a\0\x06\0"
+    for version in (0, 1):
+        for each in (absent, present):
+            written = each.write(version)
+            assert Paged.read(written, version) == (each, len(written))
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("count", [0, 1, 126, 127, 300])
+def test_items_in_wire_form_are_written_as_the_structures_they_stand_for(version: int, count: int) -> None:
+    items = [Inner(name=f"name {number}") for number in range(count)]
+    encode = Outer.item_encoder(Inner, version)
+    encoded = Outer(inner=EncodedItems(encode(item) for item in items))
+    assert encoded.write(version) == Outer(inner=items).write(version)
 
 
 def test_a_declaration_whose_annotation_and_nullability_disagree_is_refused() -> None:

@@ -20,6 +20,7 @@ from skylog.broker.metrics.pauses import PauseProbe
 from skylog.broker.metrics.requests import Requests
 from skylog.broker.partitions import Partitions
 from skylog.broker.router import Router
+from skylog.broker.topic_rows import TopicRows
 from skylog.broker.topics import Topics
 from skylog.clock import Clock, SystemClock
 from skylog.cluster import BrokerImage, ClusterImage, ClusterMetadata, EmbeddedStore
@@ -85,6 +86,7 @@ class Broker:
         )
         self.partitions = Partitions(self.log_dir, self.config.log, self.executor, self.housekeeping.discard)
         self.topics = Topics(self.metadata, self.partitions, self.config.broker)
+        self.topic_rows = TopicRows(self.metadata)
         self.coordinator = Coordinator(self, self.config.groups)
         self.compactor = Compactor(
             self.partitions, self.executor, self.clock, self.config.broker, self.housekeeping.discard

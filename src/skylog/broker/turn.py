@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable
 from time import perf_counter
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 TURN_SECONDS: Final = 0.005
 
@@ -31,3 +34,11 @@ class Turn:
         if perf_counter() >= self._ends:
             await asyncio.sleep(0)
             self._ends = perf_counter() + self._seconds
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items one by one, with others served in between."""
+    turn = Turn()
+    for item in items:
+        await turn.give_way()
+        yield item

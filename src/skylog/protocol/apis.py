@@ -10,17 +10,31 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from skylog.protocol.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from skylog.protocol.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from skylog.protocol.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from skylog.protocol.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from skylog.protocol.create_acls import CreateAclsRequest, CreateAclsResponse
 from skylog.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from skylog.protocol.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from skylog.protocol.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from skylog.protocol.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from skylog.protocol.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from skylog.protocol.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from skylog.protocol.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from skylog.protocol.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from skylog.protocol.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from skylog.protocol.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from skylog.protocol.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from skylog.protocol.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from skylog.protocol.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from skylog.protocol.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from skylog.protocol.fetch import FetchRequest, FetchResponse
 from skylog.protocol.fields import Versions
 from skylog.protocol.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -29,8 +43,14 @@ from skylog.protocol.incremental_alter_configs import IncrementalAlterConfigsReq
 from skylog.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from skylog.protocol.join_group import JoinGroupRequest, JoinGroupResponse
 from skylog.protocol.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from skylog.protocol.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from skylog.protocol.list_groups import ListGroupsRequest, ListGroupsResponse
 from skylog.protocol.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from skylog.protocol.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from skylog.protocol.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from skylog.protocol.metadata import MetadataRequest, MetadataResponse
 from skylog.protocol.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from skylog.protocol.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -63,14 +83,28 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +150,28 @@ API_SPECS: Final[dict[int, ApiSpec]] = {
         (DeleteRecordsRequest, DeleteRecordsResponse),
         (InitProducerIdRequest, InitProducerIdResponse),
         (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        (DescribeAclsRequest, DescribeAclsResponse),
+        (CreateAclsRequest, CreateAclsResponse),
+        (DeleteAclsRequest, DeleteAclsResponse),
         (DescribeConfigsRequest, DescribeConfigsResponse),
         (AlterConfigsRequest, AlterConfigsResponse),
+        (AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
         (DescribeLogDirsRequest, DescribeLogDirsResponse),
         (CreatePartitionsRequest, CreatePartitionsResponse),
         (DeleteGroupsRequest, DeleteGroupsResponse),
+        (ElectLeadersRequest, ElectLeadersResponse),
         (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+        (AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
+        (ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
         (OffsetDeleteRequest, OffsetDeleteResponse),
+        (DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+        (AlterClientQuotasRequest, AlterClientQuotasResponse),
         (DescribeClusterRequest, DescribeClusterResponse),
+        (DescribeProducersRequest, DescribeProducersResponse),
+        (DescribeTransactionsRequest, DescribeTransactionsResponse),
+        (ListTransactionsRequest, ListTransactionsResponse),
+        (ListConfigResourcesRequest, ListConfigResourcesResponse),
+        (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     )
 }
 """Every API by its key."""

@@ -1,6 +1,7 @@
-"""DescribeConfigs (key 32), versions 1-4: the configuration of topics and brokers, with where each value comes from.
+"""DescribeConfigs (key 32), versions 0-4: the configuration of topics and brokers, with where each value comes from.
 
-1 brought sources and synonyms (KIP-226), 3 the type and the documentation (KIP-569), 4 the compact encoding. 2 is as 1.
+1 brought sources and synonyms in place of `is_default` (KIP-226), 3 the type and the documentation (KIP-569), 4 the
+compact encoding. 2 is as 1.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class DescribeConfigsResource:
     configuration_keys: list[str] | None = field("0+", nullable="0+", default=None)
 
 
-@message(api_key=32, versions="1-4", flexible="4+")
+@message(api_key=32, versions="0-4", flexible="4+")
 class DescribeConfigsRequest(Message):
     resources: list[DescribeConfigsResource] = field("0+")
     include_synonyms: bool = field("1+", default=False)
@@ -36,6 +37,7 @@ class DescribeConfigsResourceResult:
     name: str = field("0+")
     value: str | None = field("0+", nullable="0+")
     read_only: bool = field("0+", default=False)
+    is_default: bool = field("0", default=False)
     config_source: Int8 = field("1+", default=-1)
     is_sensitive: bool = field("0+", default=False)
     synonyms: list[DescribeConfigsSynonym] = field("1+", default_factory=list)
@@ -52,7 +54,7 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult] = field("0+", default_factory=list)
 
 
-@message(api_key=32, versions="1-4", flexible="4+")
+@message(api_key=32, versions="0-4", flexible="4+")
 class DescribeConfigsResponse(Message):
     throttle_time_ms: Int32 = field("0+", default=0)
     results: list[DescribeConfigsResult] = field("0+")

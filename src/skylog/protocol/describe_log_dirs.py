@@ -1,6 +1,6 @@
-"""DescribeLogDirs (key 35), versions 1-4: the size of each partition's log, by data directory.
+"""DescribeLogDirs (key 35), versions 0-4: the size of each partition's log, by data directory.
 
-2 brought the compact encoding, 3 an error code for the whole response, 4 the size of the volume (KIP-827).
+2 brought the compact encoding, 3 an error code for the whole response, 4 the size of the volume (KIP-827). 1 is as 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class DescribableLogDirTopic:
     partitions: list[Int32] = field("0+")
 
 
-@message(api_key=35, versions="1-4", flexible="2+")
+@message(api_key=35, versions="0-4", flexible="2+")
 class DescribeLogDirsRequest(Message):
     """Null asks for all topics."""
 
@@ -44,7 +44,7 @@ class DescribeLogDirsResult:
     usable_bytes: Int64 = field("4+", default=-1)
 
 
-@message(api_key=35, versions="1-4", flexible="2+")
+@message(api_key=35, versions="0-4", flexible="2+")
 class DescribeLogDirsResponse(Message):
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("3+", default=0)

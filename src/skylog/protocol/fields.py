@@ -72,7 +72,10 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The fields of `cls`, one after the other, and a tagged section in flexible versions."""
+    """The fields of `cls`, one after the other, and a tagged section in flexible versions.
+
+    One that may be null stands behind an int8: -1 for null, else 1.
+    """
 
     cls: type
 
@@ -214,4 +217,10 @@ def min_size(kind: Kind, version: int, flexible: bool) -> int:
             return 1 if flexible else 4
         case Structure():
             fields = (spec for spec in field_specs(kind.cls) if spec.tag is None and version in spec.versions)
-            return sum(min_size(spec.kind, version, flexible) for spec in fields) + flexible
+            return sum(_min_field_size(spec, version, flexible) for spec in fields) + flexible
+
+
+def _min_field_size(spec: FieldSpec, version: int, flexible: bool) -> int:
+    if isinstance(spec.kind, Structure) and version in spec.nullable:
+        return 1  # that it is null
+    return min_size(spec.kind, version, flexible)

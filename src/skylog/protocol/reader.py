@@ -159,10 +159,22 @@ class _ReaderSource:
             case Array():
                 self._length("i", target, path, nullable, lambda n: self._array(n, kind.item, target, path))
             case Structure():
-                self._structure_field(kind.cls, target, path)
+                self._structure_field(kind.cls, target, path, nullable)
 
-    def _structure_field(self, cls: type, target: str, path: str) -> None:
+    def _structure_field(self, cls: type, target: str, path: str, nullable: bool) -> None:
+        """A structure that may be null stands behind an int8: negative for null, else 1."""
+        if nullable:
+            self._run.append(("b", "n"))
         self._flush()
+        if nullable:
+            with self.source.block("if n < 0:"):
+                self.source.line(f"{target} = None")
+            with self.source.block("else:"):
+                self._structure_content(cls, target, path)
+        else:
+            self._structure_content(cls, target, path)
+
+    def _structure_content(self, cls: type, target: str, path: str) -> None:
         self._depth += 1
         name = f"m{self._depth}"
         self._structure(cls, name, f"{path}.")

@@ -35,11 +35,12 @@ from skylog.protocol.fields import (
 )
 from skylog.protocol.primitives import ZERO_UUID, Buffer
 from skylog.protocol.reader import make_reader, reader_source
-from skylog.protocol.writer import make_writer, writer_source
+from skylog.protocol.writer import EncodedItems, make_writer, writer_source
 
 __all__ = [
     "ZERO_UUID",
     "Buffer",
+    "EncodedItems",
     "Int8",
     "Int16",
     "Int32",
@@ -113,6 +114,18 @@ class Message:
             writer = make_writer(cls, cls._check(version), version in cls.flexible)
             cls._writers[version] = writer
         return writer
+
+    @classmethod
+    def item_encoder(cls, item: type[T], version: int) -> Callable[[T], bytes]:
+        """A function for the bytes of one `item` of this message, for a list of `EncodedItems`."""
+        writer = make_writer(item, cls._check(version), version in cls.flexible)
+
+        def encode(value: T) -> bytes:
+            out = bytearray()
+            writer(value, out)
+            return bytes(out)
+
+        return encode
 
     @classmethod
     def _check(cls, version: int) -> int:

@@ -36,7 +36,16 @@ from skylog.protocol.codec import Source
 from skylog.protocol.fields import Array, Blob, FieldSpec, Id, Kind, Scalar, Structure, Text, field_specs
 from skylog.protocol.primitives import append_tagged_fields, uvarint
 
+
+class EncodedItems(list[Any]):
+    """The items of an array of structures in their wire form, as `bytes` each, in place of the structures.
+
+    Only for arrays that are fields of a message itself. A message whose items seldom change is written by joining them.
+    """
+
+
 _NAMES: dict[str, object] = {
+    "EncodedItems": EncodedItems,
     "append_tags": append_tagged_fields,
     "pack": struct.pack,
     "uvarint": uvarint,
@@ -103,10 +112,24 @@ class _WriterSource:
             case Array():
                 self._array(kind.item, value, nullable)
             case Structure():
-                self._depth += 1
-                self.source.line(f"m{self._depth} = {value}")
-                self._structure(kind.cls, f"m{self._depth}")
-                self._depth -= 1
+                self._structure_field(kind.cls, value, nullable)
+
+    def _structure_field(self, cls: type, value: str, nullable: bool) -> None:
+        """A structure that may be null stands behind an int8: -1 for null, else 1."""
+        self._depth += 1
+        name = f"m{self._depth}"
+        self.source.line(f"{name} = {value}")
+        if nullable:
+            self._flush()
+            with self.source.block(f"if {name} is None:"):
+                self.source.line(f"{self._out} += b'\\xff'")
+            with self.source.block("else:"):
+                self.source.line(f"{self._out} += b'\\1'")
+                self._structure(cls, name)
+                self._flush()
+        else:
+            self._structure(cls, name)
+        self._depth -= 1
 
     def _array(self, item: Kind, value: str, nullable: bool) -> None:
         source = self.source
@@ -115,15 +138,23 @@ class _WriterSource:
         self._prefixed("i", items, value, nullable, null="()")
         if isinstance(item, Scalar):
             source.line(f"{self._out} += pack(f'>{{len({items})}}{item.code}', *{items})")
+        elif isinstance(item, Structure) and self._depth == 1:
+            with source.block(f"if type({items}) is EncodedItems:"):
+                source.line(f"{self._out} += b''.join({items})")
+            with source.block("else:"):
+                self._items(item, items)
         else:
-            name = f"m{self._depth}"
-            with source.block(f"for {name} in {items}:"):
-                if isinstance(item, Structure):
-                    self._structure(item.cls, name)
-                else:
-                    self._value(item, name, nullable=False)
-                self._flush()
+            self._items(item, items)
         self._depth -= 1
+
+    def _items(self, item: Kind, items: str) -> None:
+        name = f"m{self._depth}"
+        with self.source.block(f"for {name} in {items}:"):
+            if isinstance(item, Structure):
+                self._structure(item.cls, name)
+            else:
+                self._value(item, name, nullable=False)
+            self._flush()
 
     def _prefixed(self, code: str, name: str, value: str, nullable: bool, null: str, encode: str = "") -> None:
         """Bring `value` into the variable `name` and write its length, with the run before it.

@@ -66,12 +66,14 @@ public final class Driver {
     private int lastReader = 0;
     private final GroupMembers members;
     private final Groups groups;
+    private final Administration administration;
 
     private Driver(String bootstrap) {
         this.bootstrap = bootstrap;
         this.admin = Admin.create(connection());
         this.members = new GroupMembers(bootstrap);
         this.groups = new Groups(admin);
+        this.administration = new Administration(admin);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -135,8 +137,39 @@ public final class Driver {
             case "group_offsets" -> groups.offsets(request.get("group").asText(), topic);
             case "delete_group" -> groups.delete(request.get("group").asText());
             case "delete_group_offset" -> groups.deleteOffset(request.get("group").asText(), partitionOf(request));
+            default -> administer(request);
+        };
+    }
+
+    private Object administer(JsonNode request) throws Exception {
+        String topic = request.path("topic").isNull() ? null : request.path("topic").asText();
+        return switch (request.get("operation").asText()) {
+            case "elect_leaders" -> administration.electLeaders(topic, integers(request.path("partitions")));
+            case "reassign" -> administration.reassign(partitionOf(request), integers(request.get("replicas")));
+            case "reassignments" -> administration.reassignments();
+            case "move_log" -> administration.moveLog(
+                    partitionOf(request), request.get("broker").asInt(), request.get("path").asText());
+            case "producers" -> administration.producers(partitionOf(request));
+            case "transactions" -> administration.transactions();
+            case "describe_transaction" -> administration.describeTransaction(request.get("id").asText());
+            case "describe_acls" -> administration.describeAcls();
+            case "quotas" -> administration.quotas();
+            case "alter_quota" -> administration.alterQuota(
+                    request.get("user").asText(), request.get("rate").isNull() ? null : request.get("rate").asDouble());
+            case "features" -> administration.features();
+            case "operations" -> administration.operations(topic);
+            case "init_transactions" -> Administration.initTransactions(connection());
             default -> throw new IllegalArgumentException(request.toString());
         };
+    }
+
+    private static List<Integer> integers(JsonNode numbers) {
+        if (numbers.isNull()) {
+            return null;
+        }
+        List<Integer> found = new ArrayList<>();
+        numbers.forEach(number -> found.add(number.asInt()));
+        return found;
     }
 
     private Properties connection() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
 from skylog.errors import ErrorCode
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -27,6 +28,9 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
             DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
             for each in context.broker.addresses(context.connection)
         ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+        ),
     )
 
 

@@ -1,9 +1,17 @@
-"""DescribeConfigs (32), versions 1-4: the configuration of topics and of this broker, defaults included."""
+"""DescribeConfigs (32), versions 0-4: the configuration of topics and of this broker, defaults included."""
 
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.topic_configs import BROKER, TOPIC, TYPE_CODES, DescribedConfig, describe_broker, describe_topic
+from skylog.broker.topic_configs import (
+    BROKER,
+    TOPIC,
+    TYPE_CODES,
+    DescribedConfig,
+    Source,
+    describe_broker,
+    describe_topic,
+)
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.describe_configs import (
@@ -61,6 +69,7 @@ def _result(each: DescribedConfig, read_only: bool, request: DescribeConfigsRequ
         name=each.key,
         value=each.value,
         read_only=read_only,
+        is_default=each.source is Source.DEFAULT,
         config_source=each.source,
         synonyms=[
             DescribeConfigsSynonym(name=synonym.key, value=synonym.value, source=synonym.source)
@@ -71,4 +80,4 @@ def _result(each: DescribedConfig, read_only: bool, request: DescribeConfigsRequ
     )
 
 
-API = Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, handle)
+API = Api(ApiKey.DESCRIBE_CONFIGS, 0, 4, handle)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.errors import KafkaError
+from skylog.broker.authorized_operations import GROUP_OPERATIONS
+from skylog.broker.repeats import once
+from skylog.broker.turn import in_turns
+from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import GroupState
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.describe_groups import (
@@ -14,8 +17,13 @@ from skylog.protocol.describe_groups import (
 )
 
 
-def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_describe(context, group_id) for group_id in request.groups])
+async def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    groups = [_describe(context, group_id) async for group_id in in_turns(once(request.groups))]
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(context: Context, group_id: str) -> DescribedGroup:

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35), versions 1-4: the data directory, the size of each log in it, and the room that is left."""
+"""DescribeLogDirs (35), versions 0-4: the data directory, the size of each log in it, and the room that is left."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from skylog.broker.api import Api, Context
 from skylog.broker.partition import Partition
+from skylog.broker.turn import in_turns
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -17,7 +18,7 @@ from skylog.protocol.describe_log_dirs import (
 )
 
 
-def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     broker = context.broker
     if request.topics is None:
         found: Iterable[Partition] = broker.partitions.all()
@@ -25,7 +26,7 @@ def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirs
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
         found = [partition for partition in broker.partitions.all() if partition.name in wanted]
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for partition in found:
+    async for partition in in_turns(found):
         row = DescribeLogDirsPartition(
             partition_index=partition.name.partition, partition_size=partition.log.size_bytes, offset_lag=0
         )
@@ -40,4 +41,4 @@ def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirs
     return DescribeLogDirsResponse(results=[result])
 
 
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, handle)
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, 0, 4, handle)

@@ -6,28 +6,40 @@ unknown topic is created where the request (before version 4 always) and `auto.c
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import Final
+from uuid import UUID
+
 from skylog.broker.api import Api, Context
+from skylog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
+from skylog.broker.topic_rows import encoder
+from skylog.broker.turn import in_turns
 from skylog.cluster import TopicImage
 from skylog.errors import ErrorCode, KafkaError
-from skylog.model import INTERNAL_TOPICS, check_topic_name
+from skylog.model import check_topic_name
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from skylog.protocol.schema import ZERO_UUID
+from skylog.protocol.schema import ZERO_UUID, EncodedItems
+
+MAX_CREATED: Final = 100
+"""Topics that one request may create. Clients ask again for the rest, which they are told is unknown."""
 
 
 async def handle(context: Context, request: MetadataRequest) -> MetadataResponse:
     broker = context.broker
+    rows = _Rows(context, request)
     if request.topics is None or (context.version == 0 and not request.topics):
-        topics = [_describe(topic) for topic in broker.metadata.image.topics.values()]
+        everything = list(broker.metadata.image.topics.values())
+        topics = EncodedItems([rows.describe(topic) async for topic in in_turns(everything)])
     else:
-        topics = [await _find(context, asked, request.allow_auto_topic_creation) for asked in request.topics]
+        asked = {_key(context, topic): topic for topic in request.topics}
+        topics = EncodedItems([await rows.find(topic) async for topic in in_turns(asked.values())])
     image = broker.metadata.image
     return MetadataResponse(
         brokers=[
@@ -37,59 +49,72 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+        ),
     )
 
 
-async def _find(context: Context, asked: MetadataRequestTopic, may_create: bool) -> MetadataResponseTopic:
-    image = context.broker.metadata.image
-    name = asked.name
-    if context.version >= 12 and asked.topic_id != ZERO_UUID:  # an id wins: Java sends an empty name beside it
-        name = image.names.get(asked.topic_id)
-        if name is None:
-            return MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id, partitions=[]
-            )
-    if name is None:  # versions 10 and 11 carry ids, but cannot ask by them: their answer has no null name
-        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", partitions=[])
-    topic = image.topics.get(name)
-    try:
-        if topic is None:
-            if not may_create or not context.broker.config.broker.auto_create_topics_enable:
-                check_topic_name(name)
-                topic = context.broker.topics.get(name)
-            else:
-                topic = await _create(context, name)
-    except KafkaError as error:
-        return MetadataResponseTopic(error_code=error.code, name=name, topic_id=ZERO_UUID, partitions=[])
-    return _describe(topic)
+def _is_by_id(context: Context, asked: MetadataRequestTopic) -> bool:
+    """An id wins: Java sends an empty name beside it."""
+    return context.version >= 12 and asked.topic_id != ZERO_UUID
 
 
-async def _create(context: Context, name: str) -> TopicImage:
-    topics = context.broker.topics
-    try:
-        return await topics.create(name, topics.plan(name))
-    except KafkaError as error:
-        if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # by another client, a moment ago
+def _key(context: Context, asked: MetadataRequestTopic) -> Hashable:
+    """What a topic is asked for by; each is answered once."""
+    return asked.topic_id if _is_by_id(context, asked) else asked.name
+
+
+class _Rows:
+    """The rows of one response, in wire form."""
+
+    def __init__(self, context: Context, request: MetadataRequest) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._with_operations = request.include_topic_authorized_operations
+        self._may_create = (
+            MAX_CREATED
+            if request.allow_auto_topic_creation and self._broker.config.broker.auto_create_topics_enable
+            else 0
+        )
+
+    def describe(self, topic: TopicImage) -> bytes:
+        return self._broker.topic_rows.row(topic, self._context.version, self._with_operations)
+
+    async def find(self, asked: MetadataRequestTopic) -> bytes:
+        image = self._broker.metadata.image
+        name = asked.name
+        if _is_by_id(self._context, asked):
+            name = image.names.get(asked.topic_id)
+            if name is None:
+                return self._refuse(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+        if name is None:  # versions 10 and 11 carry ids, but cannot ask by them: their answer has no null name
+            return self._refuse(ErrorCode.INVALID_REQUEST, "")
+        topic = image.topics.get(name)
+        try:
+            return self.describe(topic if topic is not None else await self._create(name))
+        except KafkaError as error:
+            return self._refuse(error.code, name)
+
+    async def _create(self, name: str) -> TopicImage:
+        topics = self._broker.topics
+        check_topic_name(name)
+        if self._may_create <= 0:
             return topics.get(name)
-        raise
+        self._may_create -= 1
+        try:
+            return await topics.create(name, topics.plan(name))
+        except KafkaError as error:
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # by another client, a moment ago
+                return topics.get(name)
+            raise
 
-
-def _describe(topic: TopicImage) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            MetadataResponsePartition(
-                partition_index=index,
-                leader_id=each.leader,
-                leader_epoch=each.leader_epoch,
-                replica_nodes=list(each.replicas),
-                isr_nodes=list(each.in_sync_replicas),
-            )
-            for index, each in enumerate(topic.partitions)
-        ],
-    )
+    def _refuse(self, code: ErrorCode, name: str | None, topic_id: UUID = ZERO_UUID) -> bytes:
+        operations = TOPIC_OPERATIONS if self._with_operations and name is not None else NOT_ASKED_FOR
+        row = MetadataResponseTopic(
+            error_code=code, name=name, topic_id=topic_id, partitions=[], topic_authorized_operations=operations
+        )
+        return encoder(self._context.version)(row)
 
 
 API = Api(ApiKey.METADATA, 0, 12, handle)

@@ -6,10 +6,10 @@ several times is answered once: the answer stays in proportion to what there is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from skylog.broker.api import Api, Context
-from skylog.broker.turn import Turn
+from skylog.broker.turn import in_turns
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import CommittedOffset
 from skylog.model import NO_EPOCH, NO_OFFSET, TopicPartition
@@ -52,7 +52,7 @@ async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchRe
                         metadata=each.metadata,
                         error_code=error,
                     )
-                    async for index, each in _in_turns(rows)
+                    async for index, each in in_turns(rows)
                 ],
             )
             for name, rows in found
@@ -75,7 +75,7 @@ async def _answer_group(context: Context, group: OffsetFetchRequestGroup) -> Off
                         committed_leader_epoch=each.leader_epoch,
                         metadata=each.metadata,
                     )
-                    async for index, each in _in_turns(rows)
+                    async for index, each in in_turns(rows)
                 ],
             )
             for name, rows in found

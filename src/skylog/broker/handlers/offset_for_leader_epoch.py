@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.turn import in_turns
 from skylog.errors import KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.offset_for_leader_epoch import (
@@ -14,13 +15,16 @@ from skylog.protocol.offset_for_leader_epoch import (
 )
 
 
-def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    asked: dict[str, dict[int, OffsetForLeaderPartition]] = {}
+    async for topic in in_turns(request.topics):
+        asked.setdefault(topic.topic, {}).update({row.partition: row for row in topic.partitions})
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(context, topic.topic, row) for row in topic.partitions]
+                topic=name, partitions=[_answer(context, name, row) async for row in in_turns(rows.values())]
             )
-            for topic in request.topics
+            async for name, rows in in_turns(asked.items())
         ]
     )
 

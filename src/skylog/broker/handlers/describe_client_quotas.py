@@ -1,0 +1,53 @@
+"""DescribeClientQuotas (48), versions 0-1: there are no quotas. A filter that Kafka refuses is refused all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from skylog.broker.api import Api, Context
+from skylog.errors import ErrorCode, KafkaError
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    QuotaFilterComponent,
+)
+
+EXACT: Final = 0
+MATCH_TYPES: Final = (EXACT, 1, 2)  # a name, the default, any name
+IP: Final = "ip"
+ENTITY_TYPES: Final = ("user", "client-id", IP)
+
+
+def handle(_: Context, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    try:
+        _check(request.components)
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+    return DescribeClientQuotasResponse(entries=[])
+
+
+def _check(components: Sequence[QuotaFilterComponent]) -> None:
+    seen: set[str] = set()
+    for component in components:
+        _check_component(component)
+        if component.entity_type in seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"'{component.entity_type}' is filtered by more than once")
+        seen.add(component.entity_type)
+    if IP in seen and len(seen) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a filter by ip goes with no filter by user or client-id")
+
+
+def _check_component(component: QuotaFilterComponent) -> None:
+    if not component.entity_type:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "an entity type is empty")
+    if component.entity_type not in ENTITY_TYPES:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"there are no quotas for '{component.entity_type[:100]}'")
+    if component.match_type not in MATCH_TYPES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown match type {component.match_type}")
+    if (component.match is not None) != (component.match_type == EXACT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "an exact match needs a name, the other types have none")
+
+
+API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, handle)

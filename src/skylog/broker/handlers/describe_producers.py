@@ -1,0 +1,58 @@
+"""DescribeProducers (61), version 0: the idempotent producers that a partition remembers."""
+
+from __future__ import annotations
+
+from skylog.broker.api import Api, Context
+from skylog.broker.repeats import once_by_topic
+from skylog.broker.turn import in_turns
+from skylog.errors import KafkaError
+from skylog.model import check_topic_name
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.describe_producers import (
+    DescribedProducer,
+    DescribeProducersPartition,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResult,
+)
+from skylog.storage.producer_state import ProducerEntry
+
+
+async def handle(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    asked = once_by_topic((topic.name, topic.partition_indexes) for topic in request.topics)
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersTopicResult(
+                name=topic,
+                partitions=[await _describe(context, topic, index) async for index in in_turns(partitions)],
+            )
+            async for topic, partitions in in_turns(asked.items())
+        ]
+    )
+
+
+async def _describe(context: Context, topic: str, index: int) -> DescribeProducersPartition:
+    try:
+        check_topic_name(topic)
+        partition = context.broker.partitions.get(topic, index)
+    except KafkaError as error:
+        return DescribeProducersPartition(partition_index=index, error_code=error.code, error_message=error.message)
+    known = list(partition.log.producers)
+    return DescribeProducersPartition(
+        partition_index=index,
+        active_producers=[_producer(producer_id, entry) async for producer_id, entry in in_turns(known)],
+    )
+
+
+def _producer(producer_id: int, entry: ProducerEntry) -> DescribedProducer:
+    batches = entry.batches
+    return DescribedProducer(
+        producer_id=producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=batches[-1].timestamp if batches else -1,
+        coordinator_epoch=-1,
+    )
+
+
+API = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle)

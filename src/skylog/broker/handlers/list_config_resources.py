@@ -1,0 +1,14 @@
+"""ListConfigResources (74), version 0: the subscriptions to client metrics, of which there are none."""
+
+from __future__ import annotations
+
+from skylog.broker.api import Api, Context
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+
+
+def handle(_: Context, __: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse()
+
+
+API = Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 0, handle)

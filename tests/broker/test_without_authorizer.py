@@ -1,0 +1,157 @@
+"""What Kafka answers without an authorizer: ACLs are disabled, everybody may do everything, nobody has a quota."""
+
+from __future__ import annotations
+
+import pytest
+
+from skylog.errors import ErrorCode
+from skylog.protocol.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    QuotaAlteration,
+    QuotaEntity,
+    QuotaOperation,
+)
+from skylog.protocol.create_acls import AclCreation, CreateAclsRequest
+from skylog.protocol.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from skylog.protocol.describe_acls import DescribeAclsRequest
+from skylog.protocol.describe_client_quotas import DescribeClientQuotasRequest, QuotaFilterComponent
+from skylog.protocol.describe_cluster import DescribeClusterRequest
+from skylog.protocol.describe_groups import DescribeGroupsRequest
+from skylog.protocol.find_coordinator import FindCoordinatorRequest
+from skylog.protocol.list_config_resources import ListConfigResourcesRequest
+from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic
+
+from .conftest import MakeTopic
+from .raw import RawClient
+
+NOT_ASKED_FOR = -(2**31)
+READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (1 << bit for bit in range(3, 9))
+CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = (1 << bit for bit in range(9, 13))
+OF_A_TOPIC = READ | WRITE | CREATE | DELETE | ALTER | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS
+OF_A_GROUP = READ | DELETE | DESCRIBE
+OF_THE_CLUSTER = CREATE | ALTER | DESCRIBE | CLUSTER_ACTION | DESCRIBE_CONFIGS | ALTER_CONFIGS | IDEMPOTENT_WRITE
+
+
+class TestAuthorizedOperations:
+    @pytest.mark.parametrize("version", range(8, 13))
+    @pytest.mark.parametrize("asked", [False, True])
+    def test_metadata_tells_those_of_topics_where_asked(
+        self, client: RawClient, make_topic: MakeTopic, version: int, asked: bool
+    ) -> None:
+        topic = make_topic()
+        for topics in (None, [MetadataRequestTopic(name=topic)]):
+            request = MetadataRequest(
+                topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=asked
+            )
+            response = client.ask(request, version)
+            told = {row.name: row.topic_authorized_operations for row in response.topics}
+            assert told[topic] == (OF_A_TOPIC if asked else NOT_ASKED_FOR)
+
+    @pytest.mark.parametrize("version", [8, 9, 10])
+    @pytest.mark.parametrize("asked", [False, True])
+    def test_metadata_tells_those_of_the_cluster_where_asked(
+        self, client: RawClient, version: int, asked: bool
+    ) -> None:
+        request = MetadataRequest(topics=[], include_cluster_authorized_operations=asked)
+        told = client.ask(request, version).cluster_authorized_operations
+        assert told == (OF_THE_CLUSTER if asked else NOT_ASKED_FOR)
+
+    @pytest.mark.parametrize("version", [0, 1])
+    @pytest.mark.parametrize("asked", [False, True])
+    def test_describe_cluster_tells_them_where_asked(self, client: RawClient, version: int, asked: bool) -> None:
+        request = DescribeClusterRequest(include_cluster_authorized_operations=asked)
+        told = client.ask(request, version).cluster_authorized_operations
+        assert told == (OF_THE_CLUSTER if asked else NOT_ASKED_FOR)
+
+    @pytest.mark.parametrize("version", [3, 4, 5])
+    @pytest.mark.parametrize("asked", [False, True])
+    def test_describe_groups_tells_them_where_asked(self, client: RawClient, version: int, asked: bool) -> None:
+        assert client.ask(FindCoordinatorRequest(key="g"), 0).error_code == ErrorCode.NONE
+        request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=asked)
+        (group,) = client.ask(request, version).groups
+        assert group.error_code == ErrorCode.NONE
+        assert group.authorized_operations == (OF_A_GROUP if asked else NOT_ASKED_FOR)
+
+
+class TestAcls:
+    @pytest.mark.parametrize("version", [1, 2, 3])
+    def test_they_cannot_be_described_created_or_deleted(self, client: RawClient, version: int) -> None:
+        anything = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
+        described = client.ask(
+            DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1, **anything), version
+        )
+        assert (described.error_code, described.resources) == (ErrorCode.SECURITY_DISABLED, [])
+        assert described.error_message
+        creation = AclCreation(
+            resource_type=2, resource_name="t", principal="User:u", host="*", operation=3, permission_type=3
+        )
+        created = client.ask(CreateAclsRequest(creations=[creation] * 2), version)
+        assert [row.error_code for row in created.results] == [ErrorCode.SECURITY_DISABLED] * 2
+        chosen = DeleteAclsFilter(resource_type_filter=1, operation=1, permission_type=1, **anything)
+        deleted = client.ask(DeleteAclsRequest(filters=[chosen] * 2), version)
+        assert [(row.error_code, row.matching_acls) for row in deleted.filter_results] == [
+            (ErrorCode.SECURITY_DISABLED, [])
+        ] * 2
+
+
+class TestQuotas:
+    @pytest.mark.parametrize("version", [0, 1])
+    @pytest.mark.parametrize(
+        "components",
+        [
+            [],
+            [QuotaFilterComponent(entity_type="user", match_type=2)],
+            [
+                QuotaFilterComponent(entity_type="user", match_type=0, match="u"),
+                QuotaFilterComponent(entity_type="client-id", match_type=1),
+            ],
+            [QuotaFilterComponent(entity_type="ip", match_type=0, match="127.0.0.1")],
+        ],
+    )
+    def test_nobody_has_one(self, client: RawClient, version: int, components: list[QuotaFilterComponent]) -> None:
+        response = client.ask(DescribeClientQuotasRequest(components=components), version)
+        assert (response.error_code, response.entries) == (ErrorCode.NONE, [])
+
+    @pytest.mark.parametrize(
+        ("components", "code"),
+        [
+            ([("", 2, None)], ErrorCode.INVALID_REQUEST),
+            ([("group", 2, None)], ErrorCode.UNSUPPORTED_VERSION),
+            ([("user", 0, None)], ErrorCode.INVALID_REQUEST),
+            ([("user", 1, "u")], ErrorCode.INVALID_REQUEST),
+            ([("user", 2, "u")], ErrorCode.INVALID_REQUEST),
+            ([("user", 3, None)], ErrorCode.INVALID_REQUEST),
+            ([("user", 2, None), ("user", 2, None)], ErrorCode.INVALID_REQUEST),
+            ([("user", 2, None), ("ip", 2, None)], ErrorCode.INVALID_REQUEST),
+        ],
+    )
+    def test_a_filter_that_makes_no_sense_is_refused(
+        self, client: RawClient, components: list[tuple[str, int, str | None]], code: ErrorCode
+    ) -> None:
+        rows = [QuotaFilterComponent(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
+        response = client.ask(DescribeClientQuotasRequest(components=rows), 1)
+        assert (response.error_code, response.entries) == (code, None)
+        assert response.error_message
+
+    @pytest.mark.parametrize("version", [0, 1])
+    @pytest.mark.parametrize("validate_only", [False, True])
+    def test_none_can_be_set_and_to_remove_one_succeeds(
+        self, client: RawClient, version: int, validate_only: bool
+    ) -> None:
+        users = [[QuotaEntity(entity_type="user", entity_name=name)] for name in ("limited", "free", None)]
+        entries = [
+            QuotaAlteration(entity=users[0], ops=[QuotaOperation(key="producer_byte_rate", value=1024.0)]),
+            QuotaAlteration(entity=users[1], ops=[QuotaOperation(key="producer_byte_rate", remove=True)]),
+            QuotaAlteration(entity=users[2], ops=[]),
+        ]
+        response = client.ask(AlterClientQuotasRequest(entries=entries, validate_only=validate_only), version)
+        assert [(row.entity, row.error_code) for row in response.entries] == [
+            (users[0], ErrorCode.UNSUPPORTED_VERSION),
+            (users[1], ErrorCode.NONE),
+            (users[2], ErrorCode.NONE),
+        ]
+
+
+def test_there_are_no_subscriptions_to_client_metrics(client: RawClient) -> None:
+    response = client.ask(ListConfigResourcesRequest(), 0)
+    assert (response.error_code, response.config_resources) == (ErrorCode.NONE, [])
