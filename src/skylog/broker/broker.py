@@ -79,7 +79,7 @@ class Broker:
             self.log_dir, lambda: self.partitions, self.flusher, self.executor, self.clock, self.config.broker
         )
         self.partitions = Partitions(self.log_dir, self.config.log, self.executor, self.housekeeping.discard)
-        self.topics = Topics(self.metadata, self.partitions, self.config.broker)
+        self.topics = Topics(self.metadata, self.partitions, self.config)
         self.coordinator = Coordinator(self, self.config.groups)
         self.compactor = Compactor(
             self.partitions, self.executor, self.clock, self.config.broker, self.housekeeping.discard

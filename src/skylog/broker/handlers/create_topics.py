@@ -40,6 +40,7 @@ async def _create(
             if config.value is None:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name}: a value is missing")
             configs[config.name] = config.value
+        configs = topics.complete(wanted.name, configs)
         assignment = topics.plan(
             wanted.name,
             wanted.num_partitions,

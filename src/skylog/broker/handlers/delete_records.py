@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from skylog.broker.api import Api, Context
+from skylog.broker.internal_topics import check_may_change
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.delete_records import (
@@ -33,7 +34,10 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
 
 def _delete(context: Context, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
     try:
+        check_may_change(topic, "lose records")
         partition = context.broker.partitions.get(topic, index)
+        if "delete" not in partition.log.config.cleanup_policy:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the cleanup.policy of '{topic}' is not to delete")
         if offset < -1:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {offset}")
         partition.log.delete_records(partition.high_watermark if offset == -1 else offset)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from skylog.broker.api import Api, Context
 from skylog.broker.topic_configs import BROKER, TOPIC, change_configs
-from skylog.broker.topics import check_configs
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.incremental_alter_configs import (
@@ -51,7 +50,7 @@ async def apply_to_topic(
     broker = context.broker
     topic = broker.topics.get(name)
     configs = change_configs(topic.configs if keep_present else {}, broker.config.log, changes)
-    check_configs(configs)
+    broker.topics.check_configs(name, configs)
     if not validate_only:
         await broker.topics.configure(topic, configs)
 
