@@ -24,7 +24,7 @@ def setting_row(known: Setting, *, broker_key: bool) -> str:
     choices = f" One of {', '.join(f'`{choice}`' for choice in known.choices)}." if known.choices else ""
     columns = [f"`{known.key}`", default, known.kind, known.doc + choices]
     if broker_key:
-        columns.insert(1, f"`{known.broker_key}`")
+        columns.insert(1, f"`{known.broker_key}`" if known.broker_key else "")
     return "| " + " | ".join(columns) + " |"
 
 

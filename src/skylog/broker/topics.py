@@ -113,6 +113,9 @@ class Topics:
             effective = parse(LogConfig, configs, self._config.log)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        conflict = effective.conflict()
+        if conflict is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, conflict)
         check_policy(name, effective)
 
     async def create(self, name: str, assignment: Assignment, configs: Mapping[str, str] | None = None) -> TopicImage:

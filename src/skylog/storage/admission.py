@@ -53,8 +53,8 @@ class Admission:
         self._plain = (
             self._target is None
             and not config.is_compacted
-            and config.message_timestamp_after_max_ms == FOREVER
-            and config.message_timestamp_before_max_ms == FOREVER
+            and config.timestamp_after_max_ms == FOREVER
+            and config.timestamp_before_max_ms == FOREVER
         )
 
     def admit(self, batch: Batch, now_ms: int) -> tuple[Batch, BatchHeader]:
@@ -112,7 +112,7 @@ class Admission:
             if keyless:
                 raise RejectedRecordsError(f"{len(keyless)} records have no key, which compaction needs", keyless)
         if changes_codec and self._target is not None:
-            batch = bytearray(recompress(header, block, self._target))
+            batch = bytearray(recompress(header, block, self._target, self._config.compression_level))
             header = BatchHeader.read(batch)
         return batch, header
 
@@ -135,10 +135,10 @@ class Admission:
     def _check_time(self, header: BatchHeader, now_ms: int) -> None:
         after = header.max_timestamp - now_ms
         before = now_ms - header.base_timestamp
-        if after > self._config.message_timestamp_after_max_ms:
-            raise _bad_time(f"{after} ms ahead of", "after", self._config.message_timestamp_after_max_ms)
-        if before > self._config.message_timestamp_before_max_ms:
-            raise _bad_time(f"{before} ms behind", "before", self._config.message_timestamp_before_max_ms)
+        if after > self._config.timestamp_after_max_ms:
+            raise _bad_time(f"{after} ms ahead of", "after", self._config.timestamp_after_max_ms)
+        if before > self._config.timestamp_before_max_ms:
+            raise _bad_time(f"{before} ms behind", "before", self._config.timestamp_before_max_ms)
 
 
 def _bad_time(where: str, side: str, bound: int) -> KafkaError:
