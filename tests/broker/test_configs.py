@@ -109,7 +109,7 @@ BAD_CHANGES: list[Any] = [
     ([("no.such.key", SET, "1")], ErrorCode.INVALID_CONFIG),
     ([("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG),
     ([("retention.ms", SET, "-2")], ErrorCode.INVALID_CONFIG),
-    ([("retention.ms", SET, None)], ErrorCode.INVALID_CONFIG),
+    ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
     ([("retention.ms", SET, str(2**70))], ErrorCode.INVALID_CONFIG),
     ([("segment.bytes", SET, str(2**31))], ErrorCode.INVALID_CONFIG),
     ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),

@@ -76,6 +76,10 @@ class Partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
         return partition
 
+    def reconfigure(self, defaults: LogConfig) -> None:
+        """Use other defaults for what topics do not set; logs that are open get them when they are configured next."""
+        self._defaults = defaults
+
     def config_of(self, topic: TopicImage) -> LogConfig:
         return parse(LogConfig, topic.configs, self._defaults)
 
