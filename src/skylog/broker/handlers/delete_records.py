@@ -1,6 +1,8 @@
 """DeleteRecords (21), versions 0-2: move the start of partitions forward; -1 is the high watermark.
 
-The new start is on disk before it is acknowledged, so records that were deleted do not come back with a crash.
+Internal topics and topics that are only compacted lose no records. A partition that stands twice in a request is
+answered once, for the last of its offsets. The new start is on disk before it is acknowledged, so records that were
+deleted do not come back with a crash.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import asyncio
 
 from skylog.broker.api import Api, Context
 from skylog.broker.internal_topics import check_may_change
+from skylog.broker.slices import Slices
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.delete_records import (
@@ -20,13 +23,17 @@ from skylog.protocol.delete_records import (
 
 
 async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    topics = [
-        DeleteRecordsTopicResult(
-            name=topic.name,
-            partitions=[_delete(context, topic.name, row.partition_index, row.offset) for row in topic.partitions],
-        )
-        for topic in request.topics
-    ]
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update({row.partition_index: row.offset for row in topic.partitions})
+    slices = Slices()
+    topics = []
+    for name, offsets in wanted.items():
+        results = []
+        for index, offset in offsets.items():
+            results.append(_delete(context, name, index, offset))
+            await slices.pause()
+        topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     broker = context.broker
     await asyncio.get_running_loop().run_in_executor(broker.executor, broker.log_dir.checkpoint_writer())
     return DeleteRecordsResponse(topics=topics)
