@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from skylog.config import settings
 from skylog.errors import ErrorCode
 from skylog.protocol import alter_configs as whole
 from skylog.protocol import incremental_alter_configs as incremental
+from skylog.protocol.create_topics import CreatableTopic, CreateTopicsRequest
+from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from skylog.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from skylog.storage import LogConfig
+from tests.patience import patience
 
 from .conftest import MakeTopic
 from .process import BrokerProcess
@@ -72,6 +76,42 @@ def test_what_is_not_there_has_no_configuration(client: RawClient) -> None:
     assert describe(client, BROKER, "7").error_code == ErrorCode.INVALID_REQUEST
     assert describe(client, 99, "x").error_code == ErrorCode.INVALID_REQUEST
     assert describe(client, TOPIC, "../x").error_code != 0
+
+
+def test_no_key_that_is_named_is_every_key(client: RawClient, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    assert describe(client, TOPIC, topic, keys=[]) == describe(client, TOPIC, topic)
+
+
+def test_many_topics_are_described_as_each_alone(client: RawClient) -> None:
+    """An answer of this length is not encoded on the event loop."""
+    names = [f"many-{number}" for number in range(200)]
+    wanted = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    created = client.ask(CreateTopicsRequest(topics=wanted), 7).topics
+    assert [(each.name, each.error_code) for each in created] == [(name, 0) for name in names]
+    assert all(each.configs == created[0].configs for each in created)
+    alter_one(client, names[7], [("retention.ms", SET, "7")])
+    resources = [DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in names]
+    results = client.ask(DescribeConfigsRequest(resources=resources), 4).results
+    assert [each.resource_name for each in results] == names
+    assert results[7] == describe(client, TOPIC, names[7])
+    assert results[8] == describe(client, TOPIC, names[8])
+    client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names], timeout_ms=1000), 6)
+
+
+@pytest.mark.parametrize("kind", [TOPIC, BROKER])
+def test_a_resource_that_stands_often_is_answered_once_and_holds_nobody_up(
+    broker: BrokerProcess, client: RawClient, make_topic: MakeTopic, kind: int
+) -> None:
+    name = make_topic() if kind == TOPIC else "1"
+    resources = [DescribeConfigsResource(resource_type=kind, resource_name=name)] * 10_000
+    client.send(DescribeConfigsRequest(resources=resources, include_synonyms=True), 4)
+    with RawClient(broker.port) as other:
+        began = time.perf_counter()
+        other.metadata()
+        assert time.perf_counter() - began < patience(0.25)
+    (result,) = client.receive().results
+    assert (result.error_code, result.resource_name) == (0, name)
 
 
 def alter_one(client: RawClient, topic: str, changes: list[tuple[str, int, str | None]], **options: Any) -> Any:

@@ -23,14 +23,14 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
     wanted: list[Wanted] = [(name, ZERO_UUID) for name in request.topic_names]
     wanted += [(topic.name, topic.topic_id) for topic in request.topics]
     counts = Counter(wanted)
-    topics = context.broker.metadata.image.topics
-    ids_of_names = {topics[name].topic_id for name, topic_id in counts if name in topics and topic_id == ZERO_UUID}
+    names = context.broker.metadata.image.names
     slices = Slices()
     responses = []
     for (name, topic_id), times in counts.items():
-        if name is None and topic_id in ids_of_names:
+        if name is None and topic_id in names and (names[topic_id], ZERO_UUID) in counts:
             continue  # it is answered by its name
-        by_both = name in topics and (None, topics[name].topic_id) in counts
+        topic = context.broker.metadata.image.topics.get(name) if name is not None else None
+        by_both = topic is not None and (None, topic.topic_id) in counts
         responses.append(await _delete(context, name, topic_id, times + by_both))
         await slices.pause()
     return DeleteTopicsResponse(responses=responses)
