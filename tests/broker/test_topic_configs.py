@@ -25,7 +25,12 @@ KEYS: list[tuple[str, str, int, tuple[list[str], list[str]]]] = [
     ("unclean.leader.election.enable", "false", BOOLEAN, FLAG),
     ("file.delete.delay.ms", "60000", LONG, (["0", "1"], ["-1", "x"])),
     ("preallocate", "false", BOOLEAN, FLAG),
-    ("message.format.version", "3.0-IV1", STRING, (["0.8.2", "0.10.0-IV1", "2.8", "3.9-IV0"], ["4.5", "new", ""])),
+    (
+        "message.format.version",
+        "3.0-IV1",
+        STRING,
+        (["0.8.2", "0.10.0-IV1", "2.8", "3.9-IV0"], ["4.5", "2.9", "new", ""]),
+    ),
     ("message.downconversion.enable", "true", BOOLEAN, FLAG),
     ("message.timestamp.difference.max.ms", str(2**63 - 1), LONG, (["0"], ["-1"])),
     ("remote.storage.enable", "false", BOOLEAN, (["false"], ["true", "x"])),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from skylog.broker.config import NodeFacts, ServerConfig
+from skylog.broker.config import NodeFacts, ServerConfig, find_broker_key
 from skylog.config import Setting, UpdateMode, parse, settings
 from skylog.storage import LogConfig
 
@@ -77,7 +77,7 @@ def describe_broker(server: ServerConfig, facts: NodeFacts) -> list[DescribedCon
         if key != NODE_ID
     ]
     rows += [_fact(known, known.format(getattr(facts, known.field))) for known in settings(NodeFacts).values()]
-    rows.append(_fact(server.effective()[NODE_ID][0], str(facts.broker_id)))
+    rows.append(_fact(find_broker_key(NODE_ID)[1], str(facts.broker_id)))
     return sorted(rows, key=lambda row: row.key)
 
 
@@ -85,7 +85,7 @@ def describe_all_brokers(server: ServerConfig) -> list[DescribedConfig]:
     """The keys that were set at run time for all brokers."""
     rows = []
     for key, value in sorted(server.cluster.items()):
-        known = server.effective()[key][0]
+        known = find_broker_key(key)[1]
         synonyms = [Synonym(key, value, Source.DYNAMIC_DEFAULT_BROKER)]
         rows.append(_described(known, key, value, synonyms, read_only=False))
     return rows

@@ -12,7 +12,7 @@ DAY_MS: Final = 24 * 60 * 60 * 1000
 FOREVER: Final = (1 << 63) - 1
 NO_REPLICAS: Final[tuple[str, ...]] = ()
 
-_FORMAT_VERSION = re.compile(r"0\.(8|9|10|11)(\.\d)?(\.\d)?(-IV\d)?|[123]\.\d(-IV\d)?", re.ASCII)
+_FORMAT_VERSION = re.compile(r"0\.(8|9|10|11)(\.\d)?(\.\d)?(-IV\d)?|(1\.[01]|2\.[0-8]|3\.\d)(-IV\d)?", re.ASCII)
 _REPLICA = re.compile(r"\d+:\d+", re.ASCII)
 
 
