@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from kafka.admin import KafkaAdminClient
+from kafka.errors import InvalidTopicError
 
 from skylog.errors import ErrorCode
 from skylog.model import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -168,3 +172,31 @@ def test_records_of_a_topic_that_is_only_compacted_cannot_be_deleted(
     response = client.ask(delete_records(new_name, range(1)), 2)
     assert codes(response) == {ErrorCode(code)}
     assert client.list_offset(new_name, -2).offset == (0 if code else 1)
+
+
+def test_confluent_kafka_is_told_that_an_internal_topic_is_not_its_own(broker: BrokerProcess) -> None:
+    with GroupClient(broker.port) as client:
+        client.find()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    name = CONSUMER_OFFSETS_TOPIC
+    attempts = [
+        admin.create_partitions([NewPartitions(name, 60)]),
+        admin.delete_topics([name]),
+        admin.delete_records([TopicPartition(name, 0, -1)]),
+    ]
+    for futures in attempts:
+        for future in futures.values():
+            with pytest.raises(KafkaException) as caught:
+                future.result(10)
+            assert caught.value.args[0].code() == INVALID_TOPIC
+
+
+def test_kafka_python_is_told_that_an_internal_topic_is_not_its_own(broker: BrokerProcess) -> None:
+    with GroupClient(broker.port) as client:
+        client.find()
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        with pytest.raises(InvalidTopicError):
+            admin.delete_topics([CONSUMER_OFFSETS_TOPIC])
+    finally:
+        admin.close()
