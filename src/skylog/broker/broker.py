@@ -19,8 +19,8 @@ from skylog.broker.metrics.pauses import PauseProbe
 from skylog.broker.metrics.requests import Requests
 from skylog.broker.partitions import Partitions
 from skylog.broker.router import Router
-from skylog.broker.slices import Slices
 from skylog.broker.topics import Topics
+from skylog.broker.turn import Turn
 from skylog.clock import Clock, SystemClock
 from skylog.cluster import BrokerImage, ClusterImage, ClusterMetadata, EmbeddedStore
 from skylog.cluster.broker_configs import BrokerConfigs
@@ -149,7 +149,7 @@ class Broker:
 
     async def _reconfigure_logs(self) -> None:
         """Give every log the new defaults. A topic may change or go meanwhile, so it is looked up after each pause."""
-        slices = Slices()
+        turn = Turn()
         for name in list(self.metadata.image.topics):
             for start in range(0, len(self.partitions.of_topic(name)), LOGS_AT_ONCE):
                 topic = self.metadata.image.topics.get(name)
@@ -158,7 +158,7 @@ class Broker:
                 config = self.partitions.config_of(topic)
                 for partition in self.partitions.of_topic(name)[start : start + LOGS_AT_ONCE]:
                     partition.log.configure(config)
-                await slices.pause()
+                await turn.give_way()
 
     def addresses(self, connection: Connection) -> list[BrokerImage]:
         """The brokers, each at an address that the client on `connection` can reach."""

@@ -26,5 +26,5 @@ class Encoded(Message):
 async def encoded(context: Context, response: Message) -> Encoded:
     """`response`, written by a thread: it takes the interpreter from the loop for a few milliseconds at a time."""
     loop = asyncio.get_running_loop()
-    body = await loop.run_in_executor(context.broker.executor, response.write, context.version)
+    body = await loop.run_in_executor(context.broker.codec, response.write, context.version)
     return Encoded(response.api_key, body)

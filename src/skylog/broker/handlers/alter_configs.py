@@ -9,7 +9,7 @@ from collections import Counter
 
 from skylog.broker.api import Api, Context
 from skylog.broker.config_changes import Change, Operation, alter
-from skylog.broker.slices import Slices
+from skylog.broker.turn import Turn
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.alter_configs import (
     AlterConfigsRequest,
@@ -22,12 +22,12 @@ from skylog.protocol.apis import ApiKey
 
 async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
-    slices = Slices()
+    turn = Turn()
     responses = []
     for wanted in request.resources:
         times = counts[wanted.resource_type, wanted.resource_name]
         responses.append(await _alter(context, wanted, request.validate_only, times))
-        await slices.pause()
+        await turn.give_way()
     return AlterConfigsResponse(responses=responses)
 
 

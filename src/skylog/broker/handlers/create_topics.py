@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from skylog.broker.api import Api, Context
 from skylog.broker.encoded import encoded
-from skylog.broker.slices import Slices
 from skylog.broker.topic_configs import describe_topic
+from skylog.broker.turn import Turn
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.create_topics import (
@@ -30,11 +30,11 @@ _ROWS_AT_ONCE = 100
 async def handle(context: Context, request: CreateTopicsRequest) -> Message:
     counts = Counter(topic.name for topic in request.topics)
     creation = _Creation(context, request.validate_only)
-    slices = Slices()
+    turn = Turn()
     results = []
     for wanted in {topic.name: topic for topic in request.topics}.values():
         results.append(await creation.create(wanted, counts[wanted.name]))
-        await slices.pause()
+        await turn.give_way()
     response = CreateTopicsResponse(topics=results)
     return response if len(results) <= _ROWS_AT_ONCE else await encoded(context, response)
 

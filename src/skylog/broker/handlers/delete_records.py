@@ -11,7 +11,7 @@ import asyncio
 
 from skylog.broker.api import Api, Context
 from skylog.broker.internal_topics import check_may_change
-from skylog.broker.slices import Slices
+from skylog.broker.turn import Turn
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.delete_records import (
@@ -26,13 +26,13 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
     wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update({row.partition_index: row.offset for row in topic.partitions})
-    slices = Slices()
+    turn = Turn()
     topics = []
     for name, offsets in wanted.items():
         results = []
         for index, offset in offsets.items():
             results.append(_delete(context, name, index, offset))
-            await slices.pause()
+            await turn.give_way()
         topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     broker = context.broker
     await asyncio.get_running_loop().run_in_executor(broker.executor, broker.log_dir.checkpoint_writer())

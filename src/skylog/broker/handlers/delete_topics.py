@@ -9,7 +9,7 @@ from collections import Counter
 from uuid import UUID
 
 from skylog.broker.api import Api, Context
-from skylog.broker.slices import Slices
+from skylog.broker.turn import Turn
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -24,7 +24,7 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
     wanted += [(topic.name, topic.topic_id) for topic in request.topics]
     counts = Counter(wanted)
     names = context.broker.metadata.image.names
-    slices = Slices()
+    turn = Turn()
     responses = []
     for (name, topic_id), times in counts.items():
         if name is None and topic_id in names and (names[topic_id], ZERO_UUID) in counts:
@@ -32,7 +32,7 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
         topic = context.broker.metadata.image.topics.get(name) if name is not None else None
         by_both = topic is not None and (None, topic.topic_id) in counts
         responses.append(await _delete(context, name, topic_id, times + by_both))
-        await slices.pause()
+        await turn.give_way()
     return DeleteTopicsResponse(responses=responses)
 
 

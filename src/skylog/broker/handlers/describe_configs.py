@@ -12,7 +12,6 @@ from functools import partial
 from skylog.broker.api import Api, Context
 from skylog.broker.encoded import encoded
 from skylog.broker.logger_levels import describe_levels
-from skylog.broker.slices import Slices
 from skylog.broker.topic_configs import (
     TYPE_CODES,
     DescribedConfig,
@@ -22,6 +21,7 @@ from skylog.broker.topic_configs import (
     describe_broker,
     describe_topic,
 )
+from skylog.broker.turn import Turn
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import check_topic_name
 from skylog.protocol.apis import ApiKey
@@ -40,13 +40,13 @@ Rows = list[DescribeConfigsResourceResult]
 
 async def handle(context: Context, request: DescribeConfigsRequest) -> Message:
     describer = _Describer(context, request)
-    slices = Slices()
+    turn = Turn()
     results = {}
     for wanted in request.resources:
         resource = (wanted.resource_type, wanted.resource_name)
         if resource not in results:
             results[resource] = describer.describe(wanted)
-            await slices.pause()
+            await turn.give_way()
     response = DescribeConfigsResponse(results=list(results.values()))
     if sum(len(result.configs) for result in response.results) <= _ROWS_AT_ONCE:
         return response
