@@ -20,11 +20,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from skylog.errors import ConfigError
 
 T = TypeVar("T")
+
+MAX_TEXT_LENGTH: Final = 8191
+"""No value is longer, so that every version of the protocol can carry it: the older ones have 32 KiB for a string."""
 
 _SETTING = "skylog.setting"
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
@@ -63,6 +66,8 @@ class Setting:
 
     def parse(self, text: str) -> Any:
         """The value that `text` stands for. Raises ConfigError where it stands for none."""
+        if len(text) > MAX_TEXT_LENGTH:
+            raise ConfigError(f"{self.key}: a value of {len(text)} characters is too long")
         try:
             value = self._convert(text.strip())
         except ValueError:

@@ -13,7 +13,8 @@ from skylog.config import settings
 from skylog.errors import ErrorCode
 from skylog.protocol import alter_configs as whole
 from skylog.protocol import incremental_alter_configs as incremental
-from skylog.protocol.create_topics import CreatableTopic, CreateTopicsRequest
+from skylog.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from skylog.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -21,7 +22,7 @@ from skylog.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLo
 from skylog.storage import LogConfig
 from tests.patience import patience
 
-from .conftest import MakeTopic
+from .conftest import MakeTopic, create_topic
 from .process import BrokerProcess
 from .raw import RawClient, batch_of
 
@@ -241,3 +242,62 @@ def test_log_dirs_have_the_size_of_each_log(
     assert topic in {each.name for each in result.topics}
     (result,) = client.ask(DescribeLogDirsRequest(topics=[]), version).results
     assert result.topics == []
+
+
+LONG = "x" * 32_760
+LONG_WORDS: list[Any] = [
+    (DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=LONG)]), 1),
+    (DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=BROKER, resource_name=LONG)]), 1),
+    (CreateTopicsRequest(topics=[CreatableTopic(name=LONG, num_partitions=1, replication_factor=1)] * 2), 2),
+    (
+        CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name="t",
+                    num_partitions=1,
+                    replication_factor=1,
+                    configs=[CreatableTopicConfig(name=LONG, value="1")],
+                )
+            ]
+        ),
+        2,
+    ),
+    (CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=LONG, count=2)], timeout_ms=1), 0),
+    *(
+        (
+            incremental.IncrementalAlterConfigsRequest(
+                resources=[
+                    incremental.AlterConfigsResource(
+                        resource_type=kind,
+                        resource_name=name,
+                        configs=[incremental.AlterableConfig(name=key, config_operation=operation, value=text)],
+                    )
+                ]
+            ),
+            0,
+        )
+        for kind, name, key, operation, text in [
+            (TOPIC, LONG, "retention.ms", SET, "1"),
+            (TOPIC, "long", LONG, SET, "1"),
+            (TOPIC, "long", LONG, SET, None),
+            (TOPIC, "long", LONG, APPEND, "1"),
+            (TOPIC, "long", "retention.ms", SET, LONG),
+            (BROKER, LONG, "log.retention.ms", SET, "1"),
+            (BROKER, "1", LONG, SET, "1"),
+            (8, "1", LONG, SET, "INFO"),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "version"), LONG_WORDS)
+def test_a_word_as_long_as_the_protocol_allows_is_refused_in_few_words(
+    client: RawClient, request_: Any, version: int
+) -> None:
+    """The reason is a string of the protocol too: with the whole word in it, it could not be sent."""
+    if "long" not in {topic.name for topic in client.metadata().topics}:
+        create_topic(client, "long")
+    response = client.ask(request_, version)
+    (row,) = next(getattr(response, field) for field in ("topics", "results", "responses") if hasattr(response, field))
+    assert row.error_code != 0
+    assert len(row.error_message) < 2000

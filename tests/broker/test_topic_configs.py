@@ -84,6 +84,16 @@ def test_lags_that_exclude_each_other_are_refused(client: RawClient, make_topic:
     assert alter_one(client, topic, [("min.compaction.lag.ms", SET, "100")]).error_code == 0
 
 
+def test_a_list_does_not_grow_beyond_what_every_version_can_tell(client: RawClient, make_topic: MakeTopic) -> None:
+    topic, key = make_topic(), "leader.replication.throttled.replicas"
+    codes = []
+    for start in range(0, 10_000, 500):
+        more = ",".join(f"{number}:1" for number in range(start, start + 500))
+        codes.append(alter_one(client, topic, [(key, APPEND, more)]).error_code)
+    assert set(codes) == {0, ErrorCode.INVALID_CONFIG}
+    assert len(describe(client, TOPIC, topic, keys=[key], version=1).configs[0].value) > 1000
+
+
 def test_the_older_bound_of_time_stands_for_the_newer_ones(client: RawClient, make_topic: MakeTopic) -> None:
     topic = make_topic(message_timestamp_difference_max_ms="1000")
     now = int(time.time() * 1000)

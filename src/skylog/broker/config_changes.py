@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from skylog.broker.config import find_broker_key
 from skylog.broker.logger_levels import change_levels
@@ -25,6 +25,9 @@ class Operation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+_OPERATIONS: Final = frozenset(Operation)
 
 
 class Change(NamedTuple):
@@ -84,7 +87,7 @@ def check_changes(changes: Sequence[Change]) -> None:
     if len({change.key for change in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a key stands twice in one request")
     for key, operation, value in changes:
-        if operation not in set(Operation):
+        if operation not in _OPERATIONS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}: there is no operation {operation}")
         if value is None and operation != Operation.DELETE:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}: a value is missing")
