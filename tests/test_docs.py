@@ -9,7 +9,7 @@ import pytest
 
 from skylog.broker.config import BrokerConfig, ServerConfig
 from skylog.broker.handlers import APIS
-from skylog.config import Setting, settings
+from skylog.config import Setting, UpdateMode, settings
 from skylog.groups import GroupConfig
 from skylog.net import NetConfig
 from skylog.storage import LogConfig
@@ -22,9 +22,11 @@ def setting_row(known: Setting, *, broker_key: bool) -> str:
     value = known.format(known.default)
     default = {"": "", str((1 << 63) - 1): "never"}.get(value, f"`{value}`")
     choices = f" One of {', '.join(f'`{choice}`' for choice in known.choices)}." if known.choices else ""
-    columns = [f"`{known.key}`", default, known.kind, known.doc + choices]
+    is_dynamic = not broker_key and known.update_mode is not UpdateMode.READ_ONLY
+    mode = f" Changes at run time ({known.update_mode.value})." if is_dynamic else ""
+    columns = [f"`{known.key}`", default, known.kind, known.doc + choices + mode]
     if broker_key:
-        columns.insert(1, f"`{known.broker_key}`")
+        columns.insert(1, f"`{known.broker_key}`" if known.broker_key else "")
     return "| " + " | ".join(columns) + " |"
 
 

@@ -16,22 +16,41 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from skylog.errors import ConfigError
 
 T = TypeVar("T")
 
+MAX_TEXT_LENGTH: Final = 8191
+"""No value is longer, so that every version of the protocol can carry it: the older ones have 32 KiB for a string."""
+
 _SETTING = "skylog.setting"
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 
 
+Check = Callable[[Any], str | None]
+"""Says what a value was expected to be; None for one that fits."""
+
+
+class UpdateMode(Enum):
+    """When a broker's key may change: at the start only, or at run time for one broker, or also for all of them."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one key. `kind` is Kafka's type name: boolean, int, long, double, string or list."""
+    """What is known of one key. `kind` is Kafka's type name: boolean, int, long, double, string or list.
+
+    `update_mode` is that of the broker's key, also where the setting is a topic's.
+    """
 
     key: str
     field: str
@@ -41,23 +60,29 @@ class Setting:
     minimum: float | None
     maximum: float | None
     choices: tuple[str, ...]
+    check: Check | None
     broker_key: str | None
-    read_only: bool
+    update_mode: UpdateMode
 
     def parse(self, text: str) -> Any:
         """The value that `text` stands for. Raises ConfigError where it stands for none."""
+        if len(text) > MAX_TEXT_LENGTH:
+            raise ConfigError(f"{self.key}: a value of {len(text)} characters is too long")
         try:
             value = self._convert(text.strip())
         except ValueError:
             raise ConfigError(f"{self.key}={text}: expected {_ARTICLE[self.kind]}") from None
         items = value if isinstance(value, tuple) else (value,)
-        if self.choices and not (items and all(item in self.choices for item in items)):
+        if self.choices and not all(item in self.choices for item in items):
             raise ConfigError(f"{self.key}={text}: expected one of {', '.join(self.choices)}")
         if isinstance(value, int | float) and not isinstance(value, bool):
             if self.minimum is not None and value < self.minimum:
                 raise ConfigError(f"{self.key}={text}: must be at least {self.minimum}")
             if self.maximum is not None and value > self.maximum:
                 raise ConfigError(f"{self.key}={text}: must be at most {self.maximum}")
+        expected = self.check(value) if self.check is not None else None
+        if expected is not None:
+            raise ConfigError(f"{self.key}={text}: {expected}")
         return value
 
     def _convert(self, text: str) -> Any:
@@ -110,12 +135,18 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
+    check: Check | None = None,
     broker_key: str | None = None,
-    read_only: bool = False,
+    update_mode: UpdateMode | None = None,
 ) -> Any:
-    """Declare a dataclass field as the setting `key`. `broker_key` names the broker-wide default of a topic's key."""
+    """Declare a dataclass field as the setting `key`. `broker_key` names the broker-wide default of a topic's key.
+
+    That default can be changed at run time for all brokers unless `update_mode` says otherwise; a key of the broker's
+    own cannot.
+    """
     kind = kind or _KINDS[type(default)]
-    facts = Setting(key, "", kind, default, doc, minimum, maximum, choices, broker_key, read_only)
+    mode = update_mode or (UpdateMode.CLUSTER_WIDE if broker_key else UpdateMode.READ_ONLY)
+    facts = Setting(key, "", kind, default, doc, minimum, maximum, choices, check, broker_key, mode)
     return dataclasses.field(default=default, metadata={_SETTING: facts})
 
 

@@ -8,6 +8,9 @@ message that says what to do; a request handler turns it into the code of that p
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+MAX_MESSAGE_LENGTH: Final = 1000
 
 
 class SkylogError(Exception):
@@ -185,9 +188,14 @@ _RETRIABLE = frozenset(
 
 
 class KafkaError(SkylogError):
-    """An error that has a number in Kafka's table, and so can be told to any client."""
+    """An error that has a number in Kafka's table, and so can be told to any client.
+
+    Messages often quote a client's words. A long one loses its middle: strings of the protocol end at 32 KiB.
+    """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > MAX_MESSAGE_LENGTH:
+            message = f"{message[: MAX_MESSAGE_LENGTH // 2]}…{message[-MAX_MESSAGE_LENGTH // 2 :]}"
         super().__init__(message or code.name)
         self.code = code
 

@@ -16,7 +16,10 @@ MAX_TOPIC_NAME_LENGTH: Final = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
-INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, "__transaction_state"})
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+"""Kafka's log of its own metadata; not a topic, so no topic may have its name."""
 
 
 class TopicPartition(NamedTuple):

@@ -120,8 +120,8 @@ def test_a_name_that_is_taken_or_stands_twice_is_refused(
     client: RawClient, make_topic: MakeTopic, new_name: str
 ) -> None:
     assert create(client, wanted(make_topic())).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-    results = client.ask(CreateTopicsRequest(topics=[wanted(new_name), wanted(new_name)]), 7).topics
-    assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
+    (result,) = client.ask(CreateTopicsRequest(topics=[wanted(new_name), wanted(new_name)]), 7).topics
+    assert (result.name, result.error_code) == (new_name, ErrorCode.INVALID_REQUEST)
     assert not known(client, new_name)
 
 
@@ -148,9 +148,23 @@ def test_version_6_deletes_by_id(client: RawClient, make_topic: MakeTopic) -> No
     assert delete(client, None, topic.topic_id).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+def test_a_topic_that_is_named_twice_is_not_deleted_and_answered_once(client: RawClient, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    by_name, by_id = DeleteTopicState(name=topic), DeleteTopicState(name=None, topic_id=client.topic(topic).topic_id)
+    both = DeleteTopicState(name=topic, topic_id=client.topic(topic).topic_id)
+    neither = DeleteTopicState(name=None)
+    for rows in ([by_name] * 2, [by_id] * 3, [by_name, by_id], [by_id, by_name], [both], [neither]):
+        (result,) = client.ask(DeleteTopicsRequest(topics=rows, timeout_ms=1000), 6).responses
+        assert result.error_code == ErrorCode.INVALID_REQUEST, rows
+    (result,) = client.ask(DeleteTopicsRequest(topic_names=[topic, topic], timeout_ms=1000), 5).responses
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert known(client, topic)
+
+
 def test_deletion_can_be_forbidden(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", {"delete.topic.enable": "false"}) as broker, RawClient(broker.port) as client:
         create_topic(client, "t")
+        assert delete(client, "t", version=2).error_code == ErrorCode.INVALID_REQUEST
         assert delete(client, "t").error_code == ErrorCode.TOPIC_DELETION_DISABLED
         assert known(client, "t")
 
@@ -237,6 +251,18 @@ def test_every_version_moves_the_start_of_a_log(client: RawClient, make_topic: M
     assert cut(client, topic, -1, version=version) == (0, 5)
     assert cut(client, "not-there", 0, version=version) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert client.produce(topic, batch_of(b"5")).base_offset == 5
+
+
+def test_a_partition_that_stands_twice_is_cut_at_the_last_offset_and_answered_once(
+    client: RawClient, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    for n in range(5):
+        client.produce(topic, batch_of(b"%d" % n))
+    rows = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (4, 2)]
+    twice = [DeleteRecordsTopic(name=topic, partitions=rows), DeleteRecordsTopic(name=topic, partitions=rows)]
+    (result,) = client.ask(DeleteRecordsRequest(topics=twice, timeout_ms=1000), 2).topics
+    assert [(row.partition_index, row.low_watermark) for row in result.partitions] == [(0, 2)]
 
 
 def test_deleted_records_stay_deleted_after_a_crash(tmp_path: Path) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol
 
 from skylog.broker.checks import Checks
 from skylog.broker.compactor import Compactor
-from skylog.broker.config import ServerConfig
+from skylog.broker.config import NodeFacts, ServerConfig, parse_listener
 from skylog.broker.coordinator import Coordinator
+from skylog.broker.dynamic_configs import DynamicConfigs
 from skylog.broker.flusher import Flusher
 from skylog.broker.handlers import APIS
 from skylog.broker.housekeeping import Housekeeping
@@ -22,9 +22,10 @@ from skylog.broker.partitions import Partitions
 from skylog.broker.router import Router
 from skylog.broker.topic_rows import TopicRows
 from skylog.broker.topics import Topics
+from skylog.broker.turn import Turn
 from skylog.clock import Clock, SystemClock
 from skylog.cluster import BrokerImage, ClusterImage, ClusterMetadata, EmbeddedStore
-from skylog.errors import ConfigError
+from skylog.cluster.broker_configs import BrokerConfigs
 from skylog.net import Connection, Listener
 from skylog.storage import LogDir
 from skylog.storage.files import LogFile, OpenFile
@@ -33,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS: Final = 5.0
 DISK_THREADS: Final = 8
+LOGS_AT_ONCE: Final = 100
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
-_LISTENER = re.compile(r"(?:PLAINTEXT://)?(?P<host>\[[^\]]+\]|[^:/\[\]]*):(?P<port>\d+)")
 
 
 class Background(Protocol):
@@ -60,7 +61,6 @@ class Broker:
         self.config = config or ServerConfig()
         self.clock = clock or SystemClock()
         self.apis = APIS
-        self._advertised = parse_listener(self.config.broker.advertised_listeners)
         self.executor = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="skylog-disk")
         # Long work in Python has one thread of each kind: more would only compete with the event loop.
         self.codec = ThreadPoolExecutor(1, thread_name_prefix="skylog-codec")  # decodes and encodes what is large
@@ -69,6 +69,7 @@ class Broker:
         self.checks = Checks(self.executor)
         self.log_dir = LogDir(data_dir, self.clock, open_file)
         self.identity = self.log_dir.identify(self.config.broker.node_id)
+        self.facts = NodeFacts(broker_id=self.identity.node_id, log_dirs=str(self.log_dir.path.absolute()))
         self.flusher = Flusher(self.executor)
         self.requests = Requests()
         self.pause_probe = PauseProbe()
@@ -80,12 +81,16 @@ class Broker:
         node_id = self.identity.node_id
         self.started_at_ms = self.clock.now_ms()
         self._store = EmbeddedStore(self.log_dir.path)
+        self.configs = DynamicConfigs(self.config, BrokerConfigs(self._store), node_id, self._reconfigure)
+        self.config = await self.configs.load()
+        self._advertised = parse_listener(self.config.broker.advertised_listeners)
+        self.listener.reconfigure(self.config.net)
         self.metadata = ClusterMetadata(self._store, ClusterImage(self.identity.cluster_id, node_id, {}))
         self.housekeeping = Housekeeping(
             self.log_dir, lambda: self.partitions, self.flusher, self.executor, self.clock, self.config.broker
         )
         self.partitions = Partitions(self.log_dir, self.config.log, self.executor, self.housekeeping.discard)
-        self.topics = Topics(self.metadata, self.partitions, self.config.broker)
+        self.topics = Topics(self.metadata, self.partitions, self.config)
         self.topic_rows = TopicRows(self.metadata)
         self.coordinator = Coordinator(self, self.config.groups)
         self.compactor = Compactor(
@@ -138,6 +143,31 @@ class Broker:
         self.executor.shutdown()
         self.log_dir.close()
 
+    async def _reconfigure(self, config: ServerConfig) -> None:
+        """Put another configuration into force: the logs follow one after the other."""
+        before, self.config = self.config, config
+        self._advertised = parse_listener(config.broker.advertised_listeners)
+        self.listener.reconfigure(config.net)
+        self.topics.reconfigure(config)
+        self.housekeeping.reconfigure(config.broker)
+        self.compactor.reconfigure(config.broker)
+        self.partitions.reconfigure(config.log)
+        if config.log != before.log:
+            await self._reconfigure_logs()
+
+    async def _reconfigure_logs(self) -> None:
+        """Give every log the new defaults. A topic may change or go meanwhile, so it is looked up after each pause."""
+        turn = Turn()
+        for name in list(self.metadata.image.topics):
+            for start in range(0, len(self.partitions.of_topic(name)), LOGS_AT_ONCE):
+                topic = self.metadata.image.topics.get(name)
+                if topic is None:
+                    break
+                config = self.partitions.config_of(topic)
+                for partition in self.partitions.of_topic(name)[start : start + LOGS_AT_ONCE]:
+                    partition.log.configure(config)
+                await turn.give_way()
+
     def addresses(self, connection: Connection) -> list[BrokerImage]:
         """The brokers, each at an address that the client on `connection` can reach."""
         return [
@@ -153,13 +183,3 @@ class Broker:
         else:
             host, port = self._host, self._port
         return BrokerImage(self.identity.node_id, host, port, self.config.broker.broker_rack or None)
-
-
-def parse_listener(text: str) -> tuple[str, int] | None:
-    """Host and port of `PLAINTEXT://host:port`; None for an empty text. Raises ConfigError."""
-    if not text:
-        return None
-    match = _LISTENER.fullmatch(text.strip())
-    if match is None or not match["host"]:
-        raise ConfigError(f"advertised.listeners={text}: expected PLAINTEXT://host:port")
-    return match["host"].strip("[]"), int(match["port"])

@@ -70,6 +70,10 @@ class Compactor:
         partitions.on_removal(self._abandon)
         self.runs = self.read_bytes = self.written_bytes = self.dropped_records = 0  # since the start
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Use another configuration from the next turn on."""
+        self._config = config
+
     def start(self) -> None:
         if self._config.log_cleaner_enable:
             self._task = asyncio.create_task(self._repeat())

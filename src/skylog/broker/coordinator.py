@@ -106,12 +106,7 @@ class Coordinator:
             if CONSUMER_OFFSETS_TOPIC in self._broker.metadata.image.topics:
                 return
             topics = self._broker.topics
-            assignment = topics.plan(CONSUMER_OFFSETS_TOPIC, self._config.offsets_topic_num_partitions)
-            configs = {
-                "cleanup.policy": "compact",
-                "segment.bytes": str(self._config.offsets_topic_segment_bytes),
-            }
-            await topics.create(CONSUMER_OFFSETS_TOPIC, assignment, configs)
+            await topics.create(CONSUMER_OFFSETS_TOPIC, topics.plan(CONSUMER_OFFSETS_TOPIC))
 
     def check(self, group_id: str, *, may_be_empty: bool = False) -> None:
         """Raise unless this broker can speak for the group now; what is due of the group happens first.

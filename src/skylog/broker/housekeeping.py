@@ -43,6 +43,10 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
         self.failures = 0
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Use another configuration from the next turn on."""
+        self._config = config
+
     def start(self) -> None:
         config = self._config
         for interval_ms, job in (

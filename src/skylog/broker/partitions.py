@@ -76,6 +76,10 @@ class Partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
         return partition
 
+    def reconfigure(self, defaults: LogConfig) -> None:
+        """Use other defaults for what topics do not set; logs that are open get them when they are configured next."""
+        self._defaults = defaults
+
     def config_of(self, topic: TopicImage) -> LogConfig:
         return parse(LogConfig, topic.configs, self._defaults)
 
@@ -108,6 +112,7 @@ class Partitions:
                 logger.error("%s is offline, its log cannot be opened: %s", name, error)
                 self.offline[name] = str(error)
             else:
+                log.configure(config)  # the broker's defaults may have changed since it was prepared
                 self._take_in(topic, log)
         if not prepared:
             self._prepared.pop(topic.topic_id, None)
@@ -195,6 +200,7 @@ class Partitions:
             if current is None or current.topic_id != topic_id or self.offline.pop(name, None) is None:
                 log.retire()  # the topic was deleted meanwhile, with its folder
                 continue
+            log.configure(self.config_of(current))
             self._take_in(current, log)
             logger.info("%s is online again", name)
 

@@ -1,4 +1,4 @@
-"""How configuration is shown to clients and changed by them: values, where they come from, and what they may be."""
+"""How configuration is shown to clients: values in force, and where they come from."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from skylog.broker.config import ServerConfig
-from skylog.config import Setting, parse, settings
-from skylog.errors import ConfigError, ErrorCode, KafkaError
+from skylog.broker.config import NodeFacts, ServerConfig, find_broker_key
+from skylog.config import Setting, UpdateMode, parse, settings
 from skylog.storage import LogConfig
 
-TOPIC: Final = 2
-BROKER: Final = 4
 TYPE_CODES: Final = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+NODE_ID: Final = "node.id"
+
+
+class Resource(IntEnum):
+    """What may have a configuration, in Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
 
 
 class Source(IntEnum):
     """Where a value comes from, in Kafka's numbers."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
-
-
-class Operation(IntEnum):
-    """What IncrementalAlterConfigs does to a key."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
+    DYNAMIC_BROKER_LOGGER = 6
 
 
 class Synonym(NamedTuple):
@@ -43,8 +43,9 @@ class DescribedConfig(NamedTuple):
     """One key with its value in force. `synonyms` are all the places that have a value, the one in force first."""
 
     key: str
-    value: str
+    value: str | None
     source: Source
+    read_only: bool
     setting: Setting
     synonyms: list[Synonym]
 
@@ -52,71 +53,69 @@ class DescribedConfig(NamedTuple):
 def describe_topic(server: ServerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
     """Every topic key: the topic's own value, the broker's, or Kafka's default."""
     effective = parse(LogConfig, overrides, server.log)
-    return [
+    rows = []
+    for key, known in sorted(settings(LogConfig).items()):
+        value = known.format(getattr(effective, known.field))
+        synonyms = [Synonym(key, value, Source.TOPIC)] if key in overrides else []
+        if known.broker_key:
+            synonyms += _broker_synonyms(server, known, known.broker_key)
+        rows.append(_described(known, key, value, synonyms, read_only=False))
+    return rows
+
+
+def describe_broker(server: ServerConfig, facts: NodeFacts) -> list[DescribedConfig]:
+    """Every broker key: as it was set at run time or at the start, or Kafka's default."""
+    rows = [
         _described(
             known,
             key,
-            getattr(effective, known.field),
-            [
-                *([Synonym(key, overrides[key], Source.TOPIC)] if key in overrides else []),
-                *_broker_synonyms(server, known, known.broker_key or key, getattr(server.log, known.field)),
-            ],
+            known.format(value),
+            _broker_synonyms(server, known, key),
+            read_only=known.update_mode is UpdateMode.READ_ONLY,
         )
-        for key, known in sorted(settings(LogConfig).items())
-    ]
-
-
-def describe_broker(server: ServerConfig) -> list[DescribedConfig]:
-    """Every broker key: as it was set at the start, or Kafka's default."""
-    return [
-        _described(known, key, value, _broker_synonyms(server, known, key, value))
         for key, (known, value) in server.effective().items()
+        if key != NODE_ID
     ]
+    rows += [_fact(known, known.format(getattr(facts, known.field))) for known in settings(NodeFacts).values()]
+    rows.append(_fact(find_broker_key(NODE_ID)[1], str(facts.broker_id)))
+    return sorted(rows, key=lambda row: row.key)
 
 
-def _described(known: Setting, key: str, value: Any, synonyms: list[Synonym]) -> DescribedConfig:
-    return DescribedConfig(key, known.format(value), synonyms[0].source, known, synonyms)
+def describe_all_brokers(server: ServerConfig) -> list[DescribedConfig]:
+    """The keys that were set at run time for all brokers."""
+    rows = []
+    for key, value in sorted(server.cluster.items()):
+        known = find_broker_key(key)[1]
+        synonyms = [Synonym(key, value, Source.DYNAMIC_DEFAULT_BROKER)]
+        rows.append(_described(known, key, value, synonyms, read_only=False))
+    return rows
 
 
-def _broker_synonyms(server: ServerConfig, known: Setting, key: str, value: Any) -> list[Synonym]:
-    given = [Synonym(key, known.format(value), Source.STATIC_BROKER)] if key in server.given else []
-    return [*given, Synonym(key, known.format(known.default), Source.DEFAULT)]
+def _fact(known: Setting, value: str) -> DescribedConfig:
+    return _described(known, known.key, value, [Synonym(known.key, value, Source.STATIC_BROKER)], read_only=True)
 
 
-def change_configs(
-    present: Mapping[str, str], defaults: LogConfig, changes: list[tuple[str, int, str | None]]
-) -> dict[str, str]:
-    """A topic's overrides after `(key, operation, value)` changes. Raises INVALID_CONFIG or INVALID_REQUEST."""
-    keys = [key for key, _, _ in changes]
-    if len(set(keys)) != len(keys):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a key stands twice in one request")
-    result = dict(present)
-    for key, operation, value in changes:
-        if operation == Operation.DELETE:
-            result.pop(key, None)
-            continue
-        if value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key}: a value is missing")
-        if operation == Operation.SET:
-            result[key] = value
-        elif operation in (Operation.APPEND, Operation.SUBTRACT):
-            result[key] = _change_list(result, defaults, key, operation, value)
-        else:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}: there is no operation {operation}")
-    return result
+def _described(known: Setting, key: str, value: str, synonyms: list[Synonym], *, read_only: bool) -> DescribedConfig:
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    return DescribedConfig(key, _told(known, value), source, read_only, known, synonyms)
 
 
-def _change_list(present: Mapping[str, str], defaults: LogConfig, key: str, operation: int, value: str) -> str:
-    known = settings(LogConfig).get(key)
-    if known is None or known.kind != "list":
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is no list, it can only be set or deleted")
-    try:
-        items = list(known.parse(present[key]) if key in present else getattr(defaults, known.field))
-        changed = known.parse(value)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-    if operation == Operation.APPEND:
-        items += [item for item in changed if item not in items]
-    else:
-        items = [item for item in items if item not in changed]
-    return known.format(tuple(items))
+def _normal(known: Setting, text: str) -> str:
+    return known.format(known.parse(text))
+
+
+def _told(known: Setting, value: str) -> str | None:
+    """A text that is not set is null, as in Kafka."""
+    return None if known.kind == "string" and not value else value
+
+
+def _broker_synonyms(server: ServerConfig, known: Setting, key: str) -> list[Synonym]:
+    """Every value that a broker's key has, the one in force first."""
+    sources: list[tuple[Mapping[str, Any], Source]] = [
+        (server.own, Source.DYNAMIC_BROKER),
+        (server.cluster, Source.DYNAMIC_DEFAULT_BROKER),
+        (server.given, Source.STATIC_BROKER),
+    ]
+    found = [Synonym(key, _normal(known, values[key]), source) for values, source in sources if key in values]
+    default = _told(known, known.format(known.default))
+    return found if default is None else [*found, Synonym(key, default, Source.DEFAULT)]

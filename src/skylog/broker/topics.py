@@ -8,7 +8,14 @@ import resource
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from skylog.broker.config import BrokerConfig
+from skylog.broker.config import ServerConfig
+from skylog.broker.internal_topics import (
+    check_may_change,
+    check_may_create,
+    check_policy,
+    default_configs,
+    default_count,
+)
 from skylog.broker.partitions import Partitions
 from skylog.cluster import ClusterMetadata, TopicImage
 from skylog.cluster.metadata import new_partitions, new_topic, topic_exists
@@ -29,11 +36,15 @@ class Topics:
     Topics are created, grown and deleted one at a time: the files of one change are in place before the next begins.
     """
 
-    def __init__(self, metadata: ClusterMetadata, partitions: Partitions, config: BrokerConfig) -> None:
+    def __init__(self, metadata: ClusterMetadata, partitions: Partitions, config: ServerConfig) -> None:
         self._metadata = metadata
         self._partitions = partitions
         self._config = config
         self._changing = asyncio.Lock()
+
+    def reconfigure(self, config: ServerConfig) -> None:
+        """Use another configuration from now on."""
+        self._config = config
 
     def get(self, name: str) -> TopicImage:
         topic = self._metadata.image.topics.get(name)
@@ -51,10 +62,11 @@ class Topics:
     ) -> list[list[int]]:
         """Check a topic that somebody wants; the brokers of each of its partitions."""
         check_topic_name(name)
+        check_may_create(name)
         if name in self._metadata.image.topics:
             raise topic_exists(name)
         self._check_collision(name)
-        check_configs(configs or {})
+        self.check_configs(name, self.complete(name, configs))
         if assignment:
             if partitions != -1 or replication_factor != -1:
                 raise KafkaError(
@@ -66,14 +78,15 @@ class Topics:
                 )
             self._check_room(len(assignment))
             return self._check_assignment([assignment[index] for index in range(len(assignment))])
-        count = self._config.num_partitions if partitions == -1 else partitions
-        replicas = self._config.default_replication_factor if replication_factor == -1 else replication_factor
+        count = default_count(name, self._config) if partitions == -1 else partitions
+        replicas = self._config.broker.default_replication_factor if replication_factor == -1 else replication_factor
         check_count(count)
         self._check_room(count)
         return self._place(count, replicas)
 
     def plan_growth(self, topic: TopicImage, count: int, assignment: Assignment | None) -> list[list[int]]:
         """Check new partitions for a topic; the brokers of each."""
+        check_may_change(topic.name, "grow")
         added = count - len(topic.partitions)
         if added <= 0:
             what = "has" if added == 0 else "cannot shrink: it has"
@@ -90,11 +103,26 @@ class Topics:
             )
         return self._check_assignment(assignment)
 
+    def complete(self, name: str, configs: Mapping[str, str] | None) -> dict[str, str]:
+        """The configs of a new topic: those given, and those that an internal topic cannot do without."""
+        return {**default_configs(name, self._config), **(configs or {})}
+
+    def check_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """Raise INVALID_CONFIG unless these may be all the overrides of the topic."""
+        try:
+            effective = parse(LogConfig, configs, self._config.log)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        conflict = effective.conflict()
+        if conflict is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, conflict)
+        check_policy(name, effective)
+
     async def create(self, name: str, assignment: Assignment, configs: Mapping[str, str] | None = None) -> TopicImage:
         async with self._changing:
             if name in self._metadata.image.topics:
                 raise topic_exists(name)
-            topic = new_topic(name, assignment, configs or {})
+            topic = new_topic(name, assignment, self.complete(name, configs))
             return await self._commit(topic, self._metadata.create_topic)
 
     async def grow(self, topic: TopicImage, assignment: Assignment) -> TopicImage:
@@ -112,8 +140,9 @@ class Topics:
             raise
 
     async def delete(self, topic: TopicImage) -> None:
-        if not self._config.delete_topic_enable:
+        if not self._config.broker.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable=false")
+        check_may_change(topic.name, "be deleted")
         async with self._changing:
             await self._metadata.delete_topic(topic)
             await self._partitions.settle()
@@ -173,10 +202,3 @@ def check_count(count: int) -> None:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"a topic has 1 to {MAX_PARTITIONS} partitions, {count} were asked for"
         )
-
-
-def check_configs(configs: Mapping[str, str]) -> None:
-    try:
-        parse(LogConfig, configs)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from skylog.config import setting
+from skylog.config import UpdateMode, setting
 from skylog.limited_logger import LimitedLogger
 from skylog.net.budget import MemoryBudget
 from skylog.net.buffers import FrameBuffers
@@ -32,7 +32,12 @@ class NetConfig:
         "connections.max.idle.ms", 600_000, "Close connections that have been silent this long.", minimum=1
     )
     max_connections: int = setting(
-        "max.connections", 0x7FFFFFFF, "Refuse further connections beyond this many.", kind="int", minimum=1
+        "max.connections",
+        0x7FFFFFFF,
+        "Refuse further connections beyond this many.",
+        kind="int",
+        minimum=1,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
@@ -77,6 +82,10 @@ class Listener:
         self._sweeper: asyncio.TimerHandle | None = None
         self.connections: set[Connection] = set()
         self.accepted_total = 0
+
+    def reconfigure(self, config: NetConfig) -> None:
+        """Use another configuration for what comes next."""
+        self._config = config
 
     async def start(self, host: str, port: int) -> int:
         """Listen on every address that `host` stands for; the port, which the kernel picks for 0."""

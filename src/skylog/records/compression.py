@@ -19,6 +19,8 @@ from skylog.errors import SkylogError
 Buffer = bytes | bytearray | memoryview
 
 DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
+MAX_ZSTD_LEVEL: Final = 9
+"""Higher levels take up to thirty times as long for a few per cent, and would hold the event loop."""
 
 
 class Codec(IntEnum):
@@ -35,21 +37,23 @@ class CompressionError(SkylogError):
     """A block that does not decompress, or not within the limit."""
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """The block that holds `data`. Without a level it is the library's default."""
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            deflate = zlib.compressobj(wbits=31)
+            deflate = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=31)
             return deflate.compress(data) + deflate.flush()
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
-            frame = cramjam.lz4.Compressor(block_linked=False)  # Java's clients refuse blocks that need one another
+            # Java's clients refuse blocks that need one another.
+            frame = cramjam.lz4.Compressor(level=level, block_linked=False)
             frame.compress(bytes(data))
             return bytes(frame.finish())
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data))
+            return bytes(cramjam.zstd.compress(data, level=None if level is None else min(level, MAX_ZSTD_LEVEL)))
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:

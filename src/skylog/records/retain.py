@@ -85,10 +85,10 @@ def rebuild(header: BatchHeader, block: bytes, kept: list[Span]) -> bytes:
     return _seal(changed, compress(header.codec, body))
 
 
-def recompress(header: BatchHeader, block: bytes, codec: Codec) -> bytes:
+def recompress(header: BatchHeader, block: bytes, codec: Codec, level: int | None = None) -> bytes:
     """The same batch with its block in another codec."""
     changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
-    return _seal(changed, compress(codec, block))
+    return _seal(changed, compress(codec, block, level))
 
 
 def _seal(header: BatchHeader, body: bytes) -> bytes:

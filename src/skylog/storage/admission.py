@@ -59,8 +59,8 @@ class Admission:
         self.opens_batches = config.is_compacted or self._target is not None
         self._plain = (
             not self.opens_batches
-            and config.message_timestamp_after_max_ms == FOREVER
-            and config.message_timestamp_before_max_ms == FOREVER
+            and config.timestamp_after_max_ms == FOREVER
+            and config.timestamp_before_max_ms == FOREVER
         )
 
     def admit(self, batch: Batch, now_ms: int) -> Admitted:
@@ -137,7 +137,7 @@ class Admission:
             if keyless:
                 raise RejectedRecordsError(f"{len(keyless)} records have no key, which compaction needs", keyless)
         if changes_codec and self._target is not None:
-            batch = bytearray(recompress(header, block, self._target))
+            batch = bytearray(recompress(header, block, self._target, self._config.compression_level))
             header = BatchHeader.read(batch)
             if len(batch) > self._max_message_bytes:
                 raise self._too_large(f"batch of {len(batch)} bytes in the topic's compression.type")
@@ -162,10 +162,10 @@ class Admission:
     def _check_time(self, header: BatchHeader, now_ms: int) -> None:
         after = header.max_timestamp - now_ms
         before = now_ms - header.base_timestamp
-        if after > self._config.message_timestamp_after_max_ms:
-            raise _bad_time(f"{after} ms ahead of", "after", self._config.message_timestamp_after_max_ms)
-        if before > self._config.message_timestamp_before_max_ms:
-            raise _bad_time(f"{before} ms behind", "before", self._config.message_timestamp_before_max_ms)
+        if after > self._config.timestamp_after_max_ms:
+            raise _bad_time(f"{after} ms ahead of", "after", self._config.timestamp_after_max_ms)
+        if before > self._config.timestamp_before_max_ms:
+            raise _bad_time(f"{before} ms behind", "before", self._config.timestamp_before_max_ms)
 
 
 def _bad_time(where: str, side: str, bound: int) -> KafkaError:

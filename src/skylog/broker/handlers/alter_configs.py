@@ -1,11 +1,16 @@
-"""AlterConfigs (33), versions 0-2: replace all of a topic's configuration; keys left out get their default back."""
+"""AlterConfigs (33), versions 0-2: replace all that is set for topics and brokers; what is left out gets its default.
+
+A resource that stands twice in a request is refused each time.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from skylog.broker.api import Api, Context
-from skylog.broker.handlers.incremental_alter_configs import apply_to_topic
-from skylog.broker.topic_configs import Operation
-from skylog.errors import KafkaError
+from skylog.broker.config_changes import Change, Operation, alter
+from skylog.broker.turn import Turn
+from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -16,17 +21,26 @@ from skylog.protocol.apis import ApiKey
 
 
 async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    responses = [await _alter(context, wanted, request.validate_only) for wanted in request.resources]
+    counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
+    turn = Turn()
+    responses = []
+    for wanted in request.resources:
+        times = counts[wanted.resource_type, wanted.resource_name]
+        responses.append(await _alter(context, wanted, request.validate_only, times))
+        await turn.give_way()
     return AlterConfigsResponse(responses=responses)
 
 
-async def _alter(context: Context, wanted: AlterConfigsResource, validate_only: bool) -> AlterConfigsResourceResponse:
-    response = AlterConfigsResourceResponse(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
-    changes = [(config.name, int(Operation.SET), config.value) for config in wanted.configs]
+async def _alter(
+    context: Context, wanted: AlterConfigsResource, validate_only: bool, times: int
+) -> AlterConfigsResourceResponse:
+    kind, name = wanted.resource_type, wanted.resource_name
+    response = AlterConfigsResourceResponse(resource_type=kind, resource_name=name)
+    changes = [Change(config.name, Operation.SET, config.value) for config in wanted.configs]
     try:
-        await apply_to_topic(
-            context, wanted.resource_type, wanted.resource_name, changes, validate_only, keep_present=False
-        )
+        if times > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "each resource may stand once in a request")
+        await alter(context.broker, kind, name, changes, whole=True, validate_only=validate_only)
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message
     return response

@@ -1,18 +1,29 @@
-"""DescribeConfigs (32), versions 0-4: the configuration of topics and of this broker, defaults included."""
+"""DescribeConfigs (32), versions 0-4: the configuration of topics, of this broker and its loggers, defaults included.
+
+The empty broker name stands for all brokers and tells what was set for them at run time. A resource that stands twice
+in a request is answered once: an answer is never larger than what there is to tell.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from skylog.broker.api import Api, Context
+from skylog.broker.encoded import encoded
+from skylog.broker.logger_levels import describe_levels
 from skylog.broker.topic_configs import (
-    BROKER,
-    TOPIC,
     TYPE_CODES,
     DescribedConfig,
+    Resource,
     Source,
+    describe_all_brokers,
     describe_broker,
     describe_topic,
 )
+from skylog.broker.turn import Turn
 from skylog.errors import ErrorCode, KafkaError
+from skylog.model import check_topic_name
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.describe_configs import (
     DescribeConfigsRequest,
@@ -22,53 +33,83 @@ from skylog.protocol.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from skylog.protocol.schema import Message
+
+Rows = list[DescribeConfigsResourceResult]
 
 
-def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(context, request, wanted) for wanted in request.resources])
+async def handle(context: Context, request: DescribeConfigsRequest) -> Message:
+    describer = _Describer(context, request)
+    turn = Turn()
+    results = {}
+    for wanted in request.resources:
+        resource = (wanted.resource_type, wanted.resource_name)
+        if resource not in results:
+            results[resource] = describer.describe(wanted)
+            await turn.give_way()
+    response = DescribeConfigsResponse(results=list(results.values()))
+    if sum(len(result.configs) for result in response.results) <= _ROWS_AT_ONCE:
+        return response
+    return await encoded(context, response)
 
 
-def _describe(
-    context: Context, request: DescribeConfigsRequest, wanted: DescribeConfigsResource
-) -> DescribeConfigsResult:
-    try:
-        configs = _find(context, wanted)
-    except KafkaError as error:
-        return DescribeConfigsResult(
-            error_code=error.code,
-            error_message=error.message,
-            resource_type=wanted.resource_type,
-            resource_name=wanted.resource_name,
-        )
-    keys = wanted.configuration_keys
-    return DescribeConfigsResult(
-        resource_type=wanted.resource_type,
-        resource_name=wanted.resource_name,
-        configs=[
-            _result(each, wanted.resource_type == BROKER, request)
-            for each in configs
-            if keys is None or each.key in keys
-        ],
-    )
+_ROWS_AT_ONCE = 5000
 
 
-def _find(context: Context, wanted: DescribeConfigsResource) -> list[DescribedConfig]:
-    broker = context.broker
-    if wanted.resource_type == TOPIC:
-        return describe_topic(broker.config, broker.topics.get(wanted.resource_name).configs)
-    if wanted.resource_type == BROKER:
-        if wanted.resource_name not in ("", str(broker.identity.node_id)):
-            reason = f"this is broker {broker.identity.node_id}, not '{wanted.resource_name}'"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-        return describe_broker(broker.config) if wanted.resource_name else []
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {wanted.resource_type} has no configuration here")
+class _Describer:
+    """Answers one request. Topics with the same overrides share their rows."""
+
+    def __init__(self, context: Context, request: DescribeConfigsRequest) -> None:
+        self._broker = context.broker
+        self._request = request
+        self._rows_of_topics: dict[frozenset[tuple[str, str]], Rows] = {}
+
+    def describe(self, wanted: DescribeConfigsResource) -> DescribeConfigsResult:
+        result = DescribeConfigsResult(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
+        try:
+            rows = self._find(wanted.resource_type, wanted.resource_name)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+            return result
+        keys = frozenset(wanted.configuration_keys or ())  # none named is all of them, as in Kafka
+        result.configs = [row for row in rows if row.name in keys] if keys else rows
+        return result
+
+    def _find(self, kind: int, name: str) -> Rows:
+        if kind == Resource.TOPIC:
+            check_topic_name(name)
+            return self._topic_rows(name)
+        if kind not in (Resource.BROKER, Resource.BROKER_LOGGER):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configuration here")
+        broker = self._broker
+        broker.configs.check_name(name)
+        if kind == Resource.BROKER:
+            config = broker.config
+            return self._rows(describe_broker(config, broker.facts) if name else describe_all_brokers(config))
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "loggers belong to one broker: name its id")
+        return [
+            DescribeConfigsResourceResult(name=logger, value=level, config_source=Source.DYNAMIC_BROKER_LOGGER)
+            for logger, level in describe_levels()
+        ]
+
+    def _topic_rows(self, name: str) -> Rows:
+        overrides = self._broker.topics.get(name).configs
+        shared = frozenset(overrides.items())
+        rows = self._rows_of_topics.get(shared)
+        if rows is None:
+            rows = self._rows_of_topics[shared] = self._rows(describe_topic(self._broker.config, overrides))
+        return rows
+
+    def _rows(self, configs: Sequence[DescribedConfig]) -> Rows:
+        return list(map(partial(_row, self._request), configs))
 
 
-def _result(each: DescribedConfig, read_only: bool, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _row(request: DescribeConfigsRequest, each: DescribedConfig) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=each.key,
         value=each.value,
-        read_only=read_only,
+        read_only=each.read_only,
         is_default=each.source is Source.DEFAULT,
         config_source=each.source,
         synonyms=[

@@ -104,15 +104,10 @@ async def _look_up(context: Context, group_id: str, wanted: Wanted) -> tuple[Err
             wanted = []
     if wanted is None:
         return error, _by_topic(offsets.items())
-    turn = Turn()
-    found: Found = []
-    for name, indexes in wanted:
-        rows: list[Row] = []
-        for index in indexes:
-            await turn.give_way()
-            rows.append((index, offsets.get(TopicPartition(name, index), _NOTHING)))
-        found.append((name, rows))
-    return error, found
+    return error, [
+        (name, [(index, offsets.get(TopicPartition(name, index), _NOTHING)) async for index in in_turns(indexes)])
+        for name, indexes in wanted
+    ]
 
 
 def _by_topic(offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> Found:
@@ -120,13 +115,6 @@ def _by_topic(offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> Foun
     for name, committed in offsets:
         topics.setdefault(name.topic, []).append((name.partition, committed))
     return list(topics.items())
-
-
-async def _in_turns(rows: list[Row]) -> AsyncIterator[Row]:
-    turn = Turn()
-    for row in rows:
-        await turn.give_way()
-        yield row
 
 
 API = Api(ApiKey.OFFSET_FETCH, 1, 9, handle, has_large_answers=True)
