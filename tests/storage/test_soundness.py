@@ -1,0 +1,154 @@
+"""What was found in a file is checked before it is read: a part at a time, in any thread, and once."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skylog.errors import ErrorCode, KafkaError
+from skylog.records import Record, build_batch
+from skylog.storage import Log, UncheckedError
+from skylog.storage.ranges import Ranges
+from skylog.storage.soundness import PART_BYTES
+from tests.storage.logs import Home, a_batch, flush, header_of, read_all
+
+SIZE = 60
+
+
+@given(st.lists(st.tuples(st.integers(0, SIZE), st.integers(0, SIZE))))
+def test_ranges_hold_what_was_added_and_nothing_else(added: list[tuple[int, int]]) -> None:
+    ranges = Ranges()
+    positions: set[int] = set()
+    for start, end in added:
+        ranges.add(start, end)
+        positions |= set(range(start, end))
+    for position in range(SIZE + 1):
+        expected = position
+        while expected in positions:
+            expected += 1
+        assert ranges.end_at(position) == expected
+
+
+def closed(home: Home, batches: list[bytearray]) -> list[bytes]:
+    """A log that was stopped cleanly; its batches as they lie."""
+    log = home.open()
+    for batch in batches:
+        home.append(log, batch)
+    stored = read_all(log)
+    flush(log)
+    log.close()
+    return stored
+
+
+def damage(home: Home, position: int) -> None:
+    (path,) = home.files(".log")
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def is_corrupt(log: Log, offset: int) -> bool:
+    try:
+        log.read(offset, 1)
+    except KafkaError as error:
+        if error.code is not ErrorCode.CORRUPT_MESSAGE:
+            raise
+        return True
+    return False
+
+
+def test_damage_is_remembered(tmp_path: Path) -> None:
+    home = Home(tmp_path, index_interval_bytes=10_000)
+    stored = closed(home, [a_batch(2) for _ in range(30)])
+    damage(home, len(stored[0]) * 7 + 70)
+    log = home.open(clean=True)
+    assert [offset for offset in range(60) if is_corrupt(log, offset)] == [14, 15]
+    assert [(found.due_offset, found.next_offset) for found in log.damages] == [(14, 16)]
+    home.disk.calls.clear()
+    assert is_corrupt(log, 14)
+    assert home.disk.calls["read"] < 10  # headers on the way, none of what was found out before
+
+
+def test_what_only_looks_like_batches_does_not_make_the_search_for_sound_ones_long(tmp_path: Path) -> None:
+    home = Home(tmp_path, index_interval_bytes=4096, max_message_bytes=4_000_000)
+    fake = bytes(a_batch(1, size_bytes=2000))[:61]  # a header whose batch is not there: plausible, but for the CRC
+    hostile = build_batch([Record(value=fake * 16_000)])
+    stored = closed(home, [a_batch(), hostile, *[a_batch() for _ in range(100)]])
+    damage(home, len(stored[0]) + len(stored[1]) - 1)
+    log = home.open(clean=True)
+    home.disk.calls.clear()
+    assert is_corrupt(log, 1)
+    assert log.read(2, 1).read() == stored[2]
+    assert home.disk.calls["read"] < 500, "each candidate was read"
+
+
+def test_a_check_runs_in_another_thread_while_the_log_goes_on(tmp_path: Path) -> None:
+    home = Home(tmp_path, index_interval_bytes=100)
+    stored = closed(home, [a_batch(3) for _ in range(50)])
+    damage(home, len(stored[0]) * 20 + 70)
+    log = home.open(clean=True)
+    with pytest.raises(UncheckedError) as caught:
+        log.read_checked(30, 1000)
+    thread = threading.Thread(target=caught.value.check.run)
+    thread.start()
+    appended = [home.append(log, a_batch(3)).base_offset for _ in range(50)]
+    thread.join()
+    caught.value.check.finish()
+    assert log.read_checked(30, 1).read() == stored[10]
+    assert [offset for offset in range(0, 150, 3) if is_corrupt(log, offset)] == [60]
+    assert [header_of(log.read(offset, 1).read()).base_offset for offset in appended] == appended
+
+
+def test_one_check_covers_a_part_of_a_large_segment(tmp_path: Path) -> None:
+    home = Home(tmp_path, max_message_bytes=2_000_000)
+    batch = a_batch(1, size_bytes=1_000_000)
+    stored = closed(home, [a_batch(1, size_bytes=1_000_000) for _ in range(10)])
+    log = home.open(clean=True)
+    assert log.read(0, 1).read() == stored[0]
+    reach = PART_BYTES // len(batch)
+    assert log.read_checked(reach - 1, 1).read() == stored[reach - 1]
+    with pytest.raises(UncheckedError):
+        log.read_checked(9, 1)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("how", ["flipped", "removed while the log is open"])
+def test_an_index_that_turns_out_bad_at_the_first_read_is_made_again_by_a_check(
+    tmp_path: Path, suffix: str, how: str
+) -> None:
+    home = Home(tmp_path, index_interval_bytes=100)
+    stored = closed(home, [a_batch(2, timestamp=1000 + number) for number in range(50)])
+    (path,) = home.files(suffix)
+    if how == "flipped":
+        path.write_bytes(b"\x5a" + path.read_bytes()[1:])
+    log = home.open(clean=True)
+    if how != "flipped":
+        path.unlink()
+    with pytest.raises(UncheckedError):
+        log.read_checked(40, 1)
+    assert read_all(log) == stored
+    assert log.find_time(1020).offset == 39
+    home.append(log, a_batch(2, timestamp=2000))
+    assert log.find_time(1500).offset == 100
+    assert read_all(home.restart(log))[:-1] == stored
+
+
+def test_a_failed_log_raises_a_new_exception_for_each_append(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log = home.open()
+    home.append(log, a_batch())
+    task = log.begin_flush()
+    log.end_flush(task, OSError(5, "Input/output error"))
+
+    def refused() -> KafkaError:
+        with pytest.raises(KafkaError) as caught:
+            home.append(log, a_batch())
+        return caught.value
+
+    first, second = refused(), refused()
+    assert first is not second
+    assert first.code is second.code is ErrorCode.KAFKA_STORAGE_ERROR
