@@ -55,4 +55,4 @@ def _describe(context: Context, group_id: str) -> DescribedGroup:
     )
 
 
-API = Api(ApiKey.DESCRIBE_GROUPS, 0, 5, handle)
+API = Api(ApiKey.DESCRIBE_GROUPS, 0, 5, handle, has_large_answers=True)

@@ -41,4 +41,4 @@ async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeL
     return DescribeLogDirsResponse(results=[result])
 
 
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, 0, 4, handle)
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, 0, 4, handle, has_large_answers=True)

@@ -55,4 +55,4 @@ def _producer(producer_id: int, entry: ProducerEntry) -> DescribedProducer:
     )
 
 
-API = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle)
+API = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, has_large_answers=True)

@@ -38,7 +38,9 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
         everything = list(broker.metadata.image.topics.values())
         topics = EncodedItems([rows.describe(topic) async for topic in in_turns(everything)])
     else:
-        asked = {_key(context, topic): topic for topic in request.topics}
+        asked: dict[Hashable, MetadataRequestTopic] = {}
+        async for topic in in_turns(request.topics):
+            asked.setdefault(_key(context, topic), topic)
         topics = EncodedItems([await rows.find(topic) async for topic in in_turns(asked.values())])
     image = broker.metadata.image
     return MetadataResponse(
