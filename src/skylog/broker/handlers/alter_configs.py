@@ -9,7 +9,7 @@ from collections import Counter
 
 from skylog.broker.api import Api, Context
 from skylog.broker.config_changes import Change, Operation, alter
-from skylog.broker.turn import Turn
+from skylog.broker.turn import in_turns
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.alter_configs import (
     AlterConfigsRequest,
@@ -22,12 +22,10 @@ from skylog.protocol.apis import ApiKey
 
 async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
-    turn = Turn()
-    responses = []
-    for wanted in request.resources:
-        times = counts[wanted.resource_type, wanted.resource_name]
-        responses.append(await _alter(context, wanted, request.validate_only, times))
-        await turn.give_way()
+    responses = [
+        await _alter(context, wanted, request.validate_only, counts[wanted.resource_type, wanted.resource_name])
+        async for wanted in in_turns(request.resources)
+    ]
     return AlterConfigsResponse(responses=responses)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from skylog.broker.api import Api, Context
-from skylog.broker.turn import Turn
+from skylog.broker.turn import in_turns
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.create_partitions import (
@@ -19,11 +19,10 @@ from skylog.protocol.create_partitions import (
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     counts = Counter(topic.name for topic in request.topics)
     wanted = {topic.name: topic for topic in request.topics}
-    turn = Turn()
-    results = []
-    for name, topic in wanted.items():
-        results.append(await _grow(context, topic, request.validate_only, counts[name]))
-        await turn.give_way()
+    results = [
+        await _grow(context, topic, request.validate_only, counts[name])
+        async for name, topic in in_turns(wanted.items())
+    ]
     return CreatePartitionsResponse(results=results)
 
 

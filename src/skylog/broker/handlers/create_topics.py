@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from skylog.broker.api import Api, Context
-from skylog.broker.encoded import encoded
 from skylog.broker.topic_configs import describe_topic
-from skylog.broker.turn import Turn
+from skylog.broker.turn import in_turns
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.create_topics import (
@@ -22,21 +21,15 @@ from skylog.protocol.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from skylog.protocol.schema import ZERO_UUID, Message
-
-_ROWS_AT_ONCE = 100
+from skylog.protocol.schema import ZERO_UUID
 
 
-async def handle(context: Context, request: CreateTopicsRequest) -> Message:
+async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
+    wanted = {topic.name: topic for topic in request.topics}
     creation = _Creation(context, request.validate_only)
-    turn = Turn()
-    results = []
-    for wanted in {topic.name: topic for topic in request.topics}.values():
-        results.append(await creation.create(wanted, counts[wanted.name]))
-        await turn.give_way()
-    response = CreateTopicsResponse(topics=results)
-    return response if len(results) <= _ROWS_AT_ONCE else await encoded(context, response)
+    results = [await creation.create(topic, counts[name]) async for name, topic in in_turns(wanted.items())]
+    return CreateTopicsResponse(topics=results)
 
 
 class _Creation:
@@ -95,4 +88,4 @@ def _given_configs(wanted: CreatableTopic) -> dict[str, str]:
     return configs
 
 
-API = Api(ApiKey.CREATE_TOPICS, 2, 7, handle)
+API = Api(ApiKey.CREATE_TOPICS, 2, 7, handle, has_large_answers=True)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from skylog.broker.api import Api, Context
-from skylog.broker.encoded import encoded
 from skylog.broker.logger_levels import describe_levels
 from skylog.broker.topic_configs import (
     TYPE_CODES,
@@ -21,7 +20,7 @@ from skylog.broker.topic_configs import (
     describe_broker,
     describe_topic,
 )
-from skylog.broker.turn import Turn
+from skylog.broker.turn import in_turns
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import check_topic_name
 from skylog.protocol.apis import ApiKey
@@ -33,27 +32,16 @@ from skylog.protocol.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from skylog.protocol.schema import Message
 
 Rows = list[DescribeConfigsResourceResult]
 
 
-async def handle(context: Context, request: DescribeConfigsRequest) -> Message:
+async def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     describer = _Describer(context, request)
-    turn = Turn()
-    results = {}
-    for wanted in request.resources:
-        resource = (wanted.resource_type, wanted.resource_name)
-        if resource not in results:
-            results[resource] = describer.describe(wanted)
-            await turn.give_way()
-    response = DescribeConfigsResponse(results=list(results.values()))
-    if sum(len(result.configs) for result in response.results) <= _ROWS_AT_ONCE:
-        return response
-    return await encoded(context, response)
-
-
-_ROWS_AT_ONCE = 5000
+    wanted: dict[tuple[int, str], DescribeConfigsResource] = {}
+    for resource in request.resources:
+        wanted.setdefault((resource.resource_type, resource.resource_name), resource)
+    return DescribeConfigsResponse(results=[describer.describe(each) async for each in in_turns(wanted.values())])
 
 
 class _Describer:
@@ -121,4 +109,4 @@ def _row(request: DescribeConfigsRequest, each: DescribedConfig) -> DescribeConf
     )
 
 
-API = Api(ApiKey.DESCRIBE_CONFIGS, 0, 4, handle)
+API = Api(ApiKey.DESCRIBE_CONFIGS, 0, 4, handle, has_large_answers=True)
