@@ -107,8 +107,10 @@ class Log:
         self._segments = self._open_segments(log_start_offset)
         snapshots = snapshot_offsets(directory)
         # A clean stop leaves a snapshot of the producers at the log's end: its name saves looking for the end.
+        self._is_as_closed = False
         if clean and snapshots and snapshots[-1] >= self._segments[-1].base_offset:
             self.recovery_point = self.log_end_offset = snapshots[-1]
+            self._is_as_closed = all(segment.has_sealed_indexes() for segment in self._segments)
             repair_indexes(self._segments, config.index_interval_bytes)
         else:
             self.log_end_offset = recover(self._segments, recovery_point, self.epochs, config.index_interval_bytes)
@@ -557,6 +559,13 @@ class Log:
         self.failure = f"{self.name} was deleted"
         for segment in self._segments:
             segment.release()
+
+    @property
+    def has_nothing_to_close(self) -> bool:
+        """Whether the files are as a clean stop leaves them: untouched since the last one, or still without batches."""
+        is_empty = len(self._segments) == 1 and not self._active.size_bytes and not self.log_end_offset
+        is_untouched = self._is_as_closed and self._active.has_sealed_indexes() and not self._snapshots
+        return self.failure is None and (is_empty or (is_untouched and self.recovery_point == self.log_end_offset))
 
     def close(self) -> None:
         """Write out everything that makes the next opening cheap. The caller has flushed the data."""

@@ -24,6 +24,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,6 +50,7 @@ from skylog.storage.segment import segment_bases, segment_path
 logger = logging.getLogger(__name__)
 
 CLEAN_SHUTDOWN: Final = "clean-shutdown"
+CLOSING_THREADS: Final = 8  # disks like to be asked for many fsyncs at once
 DELETED_SUFFIX: Final = ".deleted"
 _LOG_FOLDER_NAME = re.compile(r"[a-zA-Z0-9._-]+(-\d+|\.[0-9a-f]{32}\.deleted)")
 _LOG_FILE_NAME = re.compile(
@@ -214,10 +216,11 @@ class LogDir:
 
     def close(self) -> None:
         """Stop cleanly: everything to disk, then the marker. Where anything fails there is no marker."""
-        failed = [log for log in self.logs.values() if not _close_log(log)]
+        with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="skylog-close") as threads:
+            all_closed = all(list(threads.map(_close_log, self.logs.values())))
         try:
             self.checkpoint_writer()()
-            if not failed:
+            if all_closed:
                 sizes = {name: log.size_bytes for name, log in self.logs.items()}
                 write_checkpoint(self.path / CLEAN_SHUTDOWN, sizes)
         except OSError as error:
@@ -226,6 +229,8 @@ class LogDir:
 
 
 def _close_log(log: Log) -> bool:
+    if log.has_nothing_to_close:
+        return True
     try:
         if log.failure is not None:
             raise log.failed()
