@@ -40,6 +40,7 @@ GROUP = "g"
 SEGMENT_BYTES = 343_000_000
 BOMB_BYTES = 15_000_000
 BOMBS = 200
+IDLE_S = 4.0
 
 
 def nothing(stage: Stage) -> Strike:
@@ -310,20 +311,17 @@ def partitions(stage: Stage) -> Strike:
 
 
 def idle_groups(stage: Stage) -> Strike:
+    """Groups that have committed and gone. Their CPU time is taken before anybody else is there."""
     stage.create_topic(TOPIC)
     row = OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
     with stage.line() as line:
         line.ask(FindCoordinatorRequest(key=GROUP), 2)
         line.throw_all(frame_of(_commit(f"g{number}", [row]), 8) for number in range(_count(stage, 30_000)))
-
-    def strike() -> Figures:
-        _when_loaded(stage)
-        time.sleep(1.0)
-        before = stage.server.cpu_seconds()
-        time.sleep(4.0)
-        return {"cpu_percent": (stage.server.cpu_seconds() - before) / 4.0 * 100}
-
-    return strike
+    time.sleep(1.0)
+    before = stage.server.cpu_seconds()
+    time.sleep(IDLE_S)
+    share = (stage.server.cpu_seconds() - before) / IDLE_S
+    return lambda: _wait(IDLE_S) | {"cpu_percent": share * 100}
 
 
 def producer_ids(stage: Stage) -> Strike:

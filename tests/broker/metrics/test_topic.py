@@ -61,9 +61,12 @@ def test_a_round_is_over_when_the_flush_policy_is_kept(tmp_path: Path) -> None:
         began = disk.began
         round_ = threading.Thread(target=lambda: thread.run(publisher.publish()))
         round_.start()
-        until(lambda: disk.began > began, "the fsync to begin")
-        round_.join(0.1)
-        assert round_.is_alive()
-        disk.gate.set()
+        try:
+            until(lambda: disk.began > began, "the fsync to begin")
+            round_.join(0.1)
+            is_waiting = round_.is_alive()
+        finally:
+            disk.gate.set()
         round_.join()
+        assert is_waiting
         assert disk.finished > finished
