@@ -218,17 +218,6 @@ def test_an_unknown_topic_id_is_told(client: RawClient, version: int) -> None:
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-@pytest.mark.parametrize("version", range(7, 18))
-def test_sessions_are_declined(client: RawClient, make_topic: MakeTopic, version: int) -> None:
-    topic = make_topic()
-    key = key_of(client, topic, version)
-    opened = client.ask(fetch_request(key, 0, session_id=0, session_epoch=0), version)
-    assert (opened.error_code, opened.session_id) == (0, 0)
-    refused = client.ask(fetch_request(key, 0, session_id=55, session_epoch=3), version)
-    assert (refused.error_code, refused.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
-    assert refused.responses == []
-
-
 def test_a_client_that_leaves_while_parked_leaves_nothing_behind(tmp_path: Path) -> None:
     with BrokerThread(tmp_path / "data") as thread, RawClient(thread.port) as client:
         create_topic(client, "t")
