@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 import time
 import uuid
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +16,7 @@ from skylog.errors import ErrorCode
 from skylog.protocol.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from skylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from tests.patience import patience
 
 from .conftest import MakeTopic, create_topic
@@ -213,17 +218,6 @@ def test_an_unknown_topic_id_is_told(client: RawClient, version: int) -> None:
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-@pytest.mark.parametrize("version", range(7, 18))
-def test_sessions_are_declined(client: RawClient, make_topic: MakeTopic, version: int) -> None:
-    topic = make_topic()
-    key = key_of(client, topic, version)
-    opened = client.ask(fetch_request(key, 0, session_id=0, session_epoch=0), version)
-    assert (opened.error_code, opened.session_id) == (0, 0)
-    refused = client.ask(fetch_request(key, 0, session_id=55, session_epoch=3), version)
-    assert (refused.error_code, refused.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
-    assert refused.responses == []
-
-
 def test_a_client_that_leaves_while_parked_leaves_nothing_behind(tmp_path: Path) -> None:
     with BrokerThread(tmp_path / "data") as thread, RawClient(thread.port) as client:
         create_topic(client, "t")
@@ -279,3 +273,79 @@ def test_reading_on_from_the_last_offset_goes_through_every_segment(client: RawC
         found += values_in(client.fetch(topic, offset).records)
         offset = found[-1][0] + 1
     assert found == [(n, b"%d" % n * 50) for n in range(50)]
+
+
+MANY = 3000
+"""Rows of a request that is large enough to be decoded in a thread."""
+
+
+def rows_request(topic: str | uuid.UUID, partitions: Iterable[int], **options: Any) -> FetchRequest:
+    request = fetch_request(topic, 0, **options)
+    row = request.topics[0].partitions[0]
+    request.topics[0].partitions = [replace(row, partition=number) for number in partitions]
+    return request
+
+
+def test_a_partition_that_is_named_several_times_is_answered_once_for_its_last_row(
+    client: RawClient, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(partitions=2)
+    for partition in (0, 1):
+        for value in (b"a", b"b"):
+            client.produce(topic, batch_of(value), partition=partition)
+    request = rows_request(topic, [0, 1, 0])
+    request.topics[0].partitions[2].fetch_offset = 1
+    request.topics.append(rows_request(topic, [1]).topics[0])
+    (answered,) = client.ask(request, 12).responses
+    assert [row.partition_index for row in answered.partitions] == [0, 1]
+    assert [values_in(row.records) for row in answered.partitions] == [[(1, b"b")], [(0, b"a"), (1, b"b")]]
+
+
+@pytest.mark.parametrize("version", [4, 12, 13, 17])
+def test_a_large_request_is_answered_like_a_small_one(client: RawClient, make_topic: MakeTopic, version: int) -> None:
+    topic = make_topic(partitions=3)
+    for partition in range(3):
+        client.produce(topic, batch_of(b"v%d" % partition), partition=partition)
+    key = key_of(client, topic, version)
+    (answered,) = client.ask(rows_request(key, [number % 3 for number in range(MANY)]), version).responses
+    assert [values_in(row.records) for row in answered.partitions] == [[(0, b"v%d" % number)] for number in range(3)]
+    (answered,) = client.ask(rows_request(key, range(MANY)), version).responses
+    errors = [row.error_code for row in answered.partitions]
+    assert errors == [0, 0, 0, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (MANY - 3)]
+
+
+def test_a_large_request_is_parked_and_woken(broker: BrokerProcess, client: RawClient, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with RawClient(broker.port) as reader:
+        reader.send(rows_request(topic, [0] * MANY, max_wait_ms=LONG_MS), 12)
+        assert not reader.has_answer(0.2)
+        client.produce(topic, batch_of(b"x"))
+        assert values_in(reader.receive().responses[0].partitions[0].records) == [(0, b"x")]
+        request = rows_request(topic, [0] * MANY, max_wait_ms=100)
+        for row in request.topics[0].partitions:
+            row.fetch_offset = 1
+        assert len(reader.ask(request, 12).responses[0].partitions) == 1
+
+
+def test_a_client_that_leaves_a_large_request_parked_leaves_nothing_behind(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path / "data") as thread, RawClient(thread.port) as client:
+        create_topic(client, "t")
+
+        def parked() -> int:
+            return thread.look(lambda broker: len(broker.partitions.get("t", 0)._waiting))
+
+        with RawClient(thread.port) as reader:
+            reader.send(rows_request("t", [0] * MANY, max_wait_ms=LONG_MS), 12)
+            until(lambda: parked() == 1, "the reader to be parked")
+        until(lambda: parked() == 0, "the lot to be empty")
+        until(lambda: thread.look(lambda broker: broker.listener._budget.used_bytes) == 0, "the memory")
+
+
+def test_a_large_request_that_cannot_be_read_closes_the_connection(broker: BrokerProcess, client: RawClient) -> None:
+    metadata = MetadataRequest(topics=[MetadataRequestTopic(name="n" * 100)] * 2000)
+    for request in (rows_request("t", range(MANY)), metadata):
+        with RawClient(broker.port) as bad:
+            frame = bad.encode(request, 12)
+            bad.send_bytes(struct.pack(">i", len(frame) - 24) + frame[4:-20])
+            assert bad.is_closed()
+    client.metadata()

@@ -44,11 +44,12 @@ from skylog.protocol.offset_for_leader_epoch import (
 
 from ..broker.process import BrokerProcess
 from ..broker.raw import ClosedByBrokerError, RawClient, batch_of, produce_request
-from .valid_requests import NEWEST, OLDEST, SERVED, valid_frame
+from .valid_requests import NEWEST, OLDEST, SERVED, valid_frame, valid_request
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
 
 FUZZ_SECONDS = 5.0
+GREAT_NUMBER = 1000
 OWN_FILE = re.compile(r"(lock|meta\.properties|metadata\.json|[a-z-]+-checkpoint)(\.tmp)?")
 
 
@@ -284,6 +285,33 @@ def test_mutated_requests_of_every_api_hurt_nobody(broker: BrokerProcess) -> Non
                     break
                 sent += 1
     assert sent > 500
+
+
+def test_names_and_rows_in_great_number_hurt_nobody(broker: BrokerProcess) -> None:
+    """Every list of a valid request a thousand times as long, one list after the other."""
+    with RawClient(broker.port) as setup:
+        setup.metadata("name", create=True)
+    for key, version in NEWEST:
+        if key in (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS):
+            continue  # they would really make and delete topics
+        for number in range(len(lists_in(valid_request(key, version)))):
+            request = valid_request(key, version)
+            found = lists_in(request)[number]
+            found *= GREAT_NUMBER
+            with RawClient(broker.port) as bad:
+                bad.send_bytes(bad.encode(request, version))
+                with contextlib.suppress(ClosedByBrokerError):
+                    assert bad.read_frame()
+
+
+def lists_in(message: Any) -> list[list[Any]]:
+    """Every list in a message that is not empty, however deep in the first element of others."""
+    found = []
+    for field in getattr(type(message), "__dataclass_fields__", {}):
+        value = getattr(message, field)
+        if isinstance(value, list) and value:
+            found += [value, *lists_in(value[0])]
+    return found
 
 
 def mutate(body: bytearray, rng: random.Random) -> None:

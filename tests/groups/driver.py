@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +55,15 @@ class GroupDriver:
         end_ms = self.now_ms + duration_ms
         while self.now_ms < end_ms:
             self.now_ms = min(self.now_ms + step_ms, end_ms)
+            self._check_next_tick()
             self.run(self.group.tick(self.now_ms))
+
+    def _check_next_tick(self) -> None:
+        """Where a group wants no tick yet, one would change nothing."""
+        if self.group.next_tick_ms is None or self.now_ms < self.group.next_tick_ms:
+            shadow = deepcopy(self.group)
+            shadow.next_tick_ms = 0
+            assert shadow.tick(self.now_ms) == [], f"a tick is due at {self.now_ms}, not at {self.group.next_tick_ms}"
 
     # -- requests
 

@@ -10,13 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from skylog.broker import coordinator
 from skylog.broker.coordinator import partition_of
 from skylog.errors import ErrorCode
 from skylog.groups import CommittedOffset
 from skylog.model import TopicPartition
 from skylog.protocol.delete_topics import DeleteTopicsRequest
+from skylog.protocol.describe_groups import DescribeGroupsRequest
 from skylog.protocol.join_group import JoinGroupRequest
-from skylog.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from skylog.protocol.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from skylog.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from tests.broker.conftest import create_topic
 from tests.broker.process import BrokerProcess, BrokerThread, until
 
@@ -86,6 +93,52 @@ def test_a_broker_that_stood_still_throws_nobody_out(process: BrokerProcess) -> 
         time.sleep(2.5)  # the thing itself: time in which nothing runs
         os.kill(process.pid, signal.SIGCONT)
         until(lambda: client.heartbeat(member_id, generation) == 0, "the broker to go on", seconds=0.3)
+
+
+def test_a_session_that_is_over_is_over_for_the_next_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not the coordinator's own clock has ticked meanwhile: here it does not."""
+    monkeypatch.setattr(coordinator, "TICK_SECONDS", 3600.0)
+    monkeypatch.setattr(coordinator, "STALL_SECONDS", 3600.0)
+    with BrokerThread(tmp_path / "data", {"group.min.session.timeout.ms": "100"}) as thread, connect(thread) as client:
+        for group in ("described", "deleted", "beating"):
+            member_id, generation = client.enter(group, session_ms=300)
+        assert client.delete("deleted") == ErrorCode.NON_EMPTY_GROUP
+        time.sleep(0.35)
+        (found,) = client.ask(DescribeGroupsRequest(groups=["described"]), 5).groups
+        assert (found.group_state, found.members) == ("Empty", [])
+        assert client.delete("deleted") == ErrorCode.NONE
+        assert client.heartbeat(member_id, generation, "beating") == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_groups_without_members_cost_nothing(thread: BrokerThread) -> None:
+    with connect(thread) as client:
+        for number in range(50):
+            client.commit(1, group=f"unmanaged-{number}")
+        member_id, _ = client.enter()
+        client.leave(member_id)
+        until(lambda: not thread.look(lambda broker: len(broker.coordinator._timers)), "nothing to be ticked")
+
+
+def test_a_commit_of_many_rows_commits_what_there_is(thread: BrokerThread) -> None:
+    """So many that it is decoded in a thread; most are of partitions that do not exist, some are named twice."""
+    with connect(thread) as client:
+        rows = [OffsetCommitRequestPartition(partition_index=n, committed_offset=n + 5) for n in range(10_000)]
+        rows.append(OffsetCommitRequestPartition(partition_index=0, committed_offset=77))
+        request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=rows)])
+        (topic,) = client.ask(request, 8).topics
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert [row.error_code for row in topic.partitions] == [0, *[unknown] * 9999, 0]
+        assert client.committed() == {("t", 0): (77, "")}
+
+
+def test_offsets_that_are_asked_for_twice_are_answered_once(thread: BrokerThread) -> None:
+    with connect(thread) as client:
+        client.commit(7)
+        topic = OffsetFetchRequestTopics(name="t", partition_indexes=[0, 5] * 10_000)
+        group = OffsetFetchRequestGroup(group_id="g", topics=[topic, topic])
+        (answer,) = client.ask(OffsetFetchRequest(groups=[group, group]), 8).groups
+        (found,) = answer.topics
+        assert [(row.partition_index, row.committed_offset) for row in found.partitions] == [(0, 7), (5, -1)]
 
 
 def test_a_damaged_offsets_log_is_an_error_and_not_an_older_offset(process: BrokerProcess) -> None:

@@ -61,6 +61,11 @@ def as_fetch_call(request: FetchRequest, version: int) -> FetchCall:
         request.session_id,
         request.session_epoch,
         topics,
+        [
+            (topic.topic_id if version >= 13 else topic.topic, list(topic.partitions))
+            for topic in request.forgotten_topics_data
+        ]
+        or (),
     )
 
 
@@ -129,14 +134,21 @@ answers = st.builds(
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 @settings(max_examples=30, deadline=None)
-@given(data=st.data(), correlation_id=int32s, error_code=st.integers(0, 100), read_committed=st.booleans())
+@given(
+    data=st.data(),
+    correlation_id=int32s,
+    error_code=st.integers(0, 100),
+    read_committed=st.booleans(),
+    session_id=int32s,
+)
 def test_a_fetch_reply_is_written_as_declared(
-    version: int, data: st.DataObject, correlation_id: int, error_code: int, read_committed: bool
+    version: int, data: st.DataObject, correlation_id: int, error_code: int, read_committed: bool, session_id: int
 ) -> None:
     topic_keys = st.uuids() if version >= 13 else names
     topics = data.draw(st.lists(st.tuples(topic_keys, st.lists(answers, max_size=3)), max_size=3))
     declared = FetchResponse(
         error_code=error_code,
+        session_id=session_id,
         responses=[
             FetchableTopicResponse(
                 **({"topic_id": key} if version >= 13 else {"topic": key}),
@@ -159,7 +171,7 @@ def test_a_fetch_reply_is_written_as_declared(
     in_pieces = [
         (key, [a._replace(records=a.records and SimpleNamespace(data=a.records)) for a in rows]) for key, rows in topics
     ]
-    pieces = fetch_reply(correlation_id, version, error_code, in_pieces, read_committed)
+    pieces = fetch_reply(correlation_id, version, error_code, in_pieces, read_committed, session_id)
     written = b"".join(piece if isinstance(piece, bytes) else piece.data for piece in pieces)
     assert written == response_frame(correlation_id, declared, version)
 

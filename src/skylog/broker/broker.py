@@ -13,6 +13,7 @@ from skylog.broker.compactor import Compactor
 from skylog.broker.config import NodeFacts, ServerConfig, parse_listener
 from skylog.broker.coordinator import Coordinator
 from skylog.broker.dynamic_configs import DynamicConfigs
+from skylog.broker.fetch_sessions import FetchSessions
 from skylog.broker.flusher import Flusher
 from skylog.broker.handlers import APIS
 from skylog.broker.housekeeping import Housekeeping
@@ -73,6 +74,7 @@ class Broker:
         self.flusher = Flusher(self.executor)
         self.requests = Requests()
         self.pause_probe = PauseProbe()
+        self.fetch_sessions = FetchSessions(self.config.broker.max_incremental_fetch_session_cache_slots)
         self.background: dict[str, Background] = {}
         self.listener = Listener(self.config.net, Router(self, APIS))
 

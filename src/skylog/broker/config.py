@@ -97,6 +97,13 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms", 300_000, "How often old segments are looked for.", minimum=1
     )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        1000,
+        "Consumers whose partitions are remembered between fetches; others send them with each.",
+        kind="int",
+        minimum=0,
+    )
     node_id: int = setting("node.id", 1, "This broker's number in its cluster.", kind="int", minimum=0)
     num_partitions: int = setting(
         "num.partitions", 1, "Partitions of a topic that is created without a number.", kind="int", minimum=1

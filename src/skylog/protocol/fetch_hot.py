@@ -1,13 +1,14 @@
 """Fetch and its answer in straight-line code.
 
-Reads what `fetch.FetchRequest` reads, as plain tuples and without the parts that only fetch sessions and followers
-use. The answer is written as pieces around the record data, which stays in its files. A property test holds both equal
-to the declared form.
+Reads what `fetch.FetchRequest` reads, as plain tuples and without the parts that only followers use. The answer is
+written as pieces around the record data, which stays in its files. A property test holds both equal to the declared
+form.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -17,7 +18,8 @@ from skylog.protocol.primitives import read_uvarint, skip_tagged_fields, uvarint
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _FLEXIBLE_FROM: Final = 12
-_IDS_FROM: Final = 13
+IDS_FROM: Final = 13
+_SESSIONS_FROM: Final = 7
 
 # Head of the request by version: the fields up to the topics, and where max_wait_ms stands in them.
 _HEAD_4: Final = struct.Struct(">iiiib")
@@ -44,6 +46,7 @@ class FetchCall(NamedTuple):
     session_id: int
     session_epoch: int
     topics: list[tuple[str | UUID, list[PartitionCall]]]
+    forgotten: Sequence[tuple[str | UUID, list[int]]] = ()
 
 
 def _row_4(row: tuple[Any, ...]) -> PartitionCall:
@@ -100,7 +103,7 @@ def _read(frame: memoryview, position: int, version: int) -> FetchCall:
     topic_count, position = _count(frame, position, flexible)
     topic: str | UUID
     for _ in range(topic_count):
-        if version >= _IDS_FROM:
+        if version >= IDS_FROM:
             topic = UUID(bytes=bytes(frame[position : position + 16]))
             position += 16
         else:
@@ -115,7 +118,31 @@ def _read(frame: memoryview, position: int, version: int) -> FetchCall:
         topics.append((topic, rows))
         if flexible:
             position = position + 1 if frame[position] == 0 else _skip_tags(frame, position)
-    return FetchCall(max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics)
+    forgotten = _read_forgotten(frame, position, version) if version >= _SESSIONS_FROM else ()
+    return FetchCall(max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, forgotten)
+
+
+def _read_forgotten(frame: memoryview, position: int, version: int) -> Sequence[tuple[str | UUID, list[int]]]:
+    """The partitions that a session shall no longer have."""
+    flexible = version >= _FLEXIBLE_FROM
+    topic_count, position = _count(frame, position, flexible)
+    if not topic_count:
+        return ()
+    forgotten: list[tuple[str | UUID, list[int]]] = []
+    topic: str | UUID
+    for _ in range(topic_count):
+        if version >= IDS_FROM:
+            topic = UUID(bytes=bytes(frame[position : position + 16]))
+            position += 16
+        else:
+            topic, position = _name(frame, position, flexible)
+        row_count, position = _count(frame, position, flexible)
+        numbers = struct.unpack_from(f">{row_count}i", frame, position)
+        position += 4 * row_count
+        forgotten.append((topic, list(numbers)))
+        if flexible:
+            position = _skip_tags(frame, position)
+    return forgotten
 
 
 def _count(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
@@ -180,7 +207,12 @@ _ANSWER_12: Final = struct.Struct(">ihqqqBi")
 
 
 def fetch_reply(
-    correlation_id: int, version: int, error_code: int, topics: TopicAnswers, read_committed: bool
+    correlation_id: int,
+    version: int,
+    error_code: int,
+    topics: TopicAnswers,
+    read_committed: bool,
+    session_id: int = 0,
 ) -> list[Any]:
     """The frame of an answer in pieces: bytes, and the record data of the partitions as it was given."""
     pieces: list[Any] = [b""]
@@ -208,9 +240,9 @@ def fetch_reply(
         total += len(tail)
     if flexible:
         count = uvarint(len(topics) + 1)
-        head = _FRAME_12.pack(total + 15 + len(count), correlation_id, 0, 0, error_code, 0) + count
+        head = _FRAME_12.pack(total + 15 + len(count), correlation_id, 0, 0, error_code, session_id) + count
     elif version >= 7:
-        head = _FRAME_7.pack(total + 18, correlation_id, 0, error_code, 0, len(topics))
+        head = _FRAME_7.pack(total + 18, correlation_id, 0, error_code, session_id, len(topics))
     else:
         head = _FRAME_4.pack(total + 12, correlation_id, 0, len(topics))
     if len(pieces) > 1 and type(pieces[1]) is bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 from skylog.broker.metrics import METRICS_TOPIC, MetricsTopic
@@ -11,6 +12,7 @@ from skylog.testing import BrokerProcess, consume, wait_until
 from tests.broker.conftest import create_topic
 from tests.broker.process import BrokerThread, until
 from tests.broker.raw import RawClient
+from tests.broker.test_flush import Disk
 
 from .reading import collected, value
 
@@ -46,3 +48,25 @@ def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(tmp_path: Path)
         until(lambda: bool(thread.look(lambda broker: broker.partitions.of_topic(METRICS_TOPIC))), "the topic")
         until(lambda: client.end_offset(METRICS_TOPIC) > 0, "metrics in it")
         thread.run(publisher.stop())
+
+
+def test_a_round_is_over_when_the_flush_policy_is_kept(tmp_path: Path) -> None:
+    disk = Disk()
+    settings = {"log.flush.interval.messages": "1"}
+    with BrokerThread(tmp_path / "data", settings, disk.open_file) as thread:
+        publisher = MetricsTopic(thread.broker)
+        thread.run(publisher.publish())
+        finished = disk.finished
+        disk.gate.clear()
+        began = disk.began
+        round_ = threading.Thread(target=lambda: thread.run(publisher.publish()))
+        round_.start()
+        try:
+            until(lambda: disk.began > began, "the fsync to begin")
+            round_.join(0.1)
+            is_waiting = round_.is_alive()
+        finally:
+            disk.gate.set()
+        round_.join()
+        assert is_waiting
+        assert disk.finished > finished

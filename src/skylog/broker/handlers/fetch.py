@@ -2,11 +2,11 @@
 
 The answer is sent from the segment files. Where less than `min_bytes` is there, the request is parked until appends to
 its partitions make up for it or `max_wait_ms` has passed. A partition that is named several times is answered once, for
-the last of its rows, as in Kafka. Fetch sessions are declined: every answer has session 0.
+the last of its rows, as in Kafka. Incremental requests are made whole by their session (`broker.fetch_sessions`).
 
 A request of thousands of rows is decoded and its answer encoded in a thread, and it reads partitions in turns with
-everybody else's work. One for batches that nobody has read since they were found in a file waits until they have been
-checked. Others know nothing of all that: they are answered before the handler returns.
+everybody else's work; it gets no session. One for batches that nobody has read since they were found in a file waits
+until they have been checked. Other requests are answered or parked before the handler returns.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Awaitable
 from uuid import UUID
 
 from skylog.broker.api import Api, Context
+from skylog.broker.fetch_sessions import FINAL_EPOCH, FULL_EPOCH, FetchSession
 from skylog.broker.held_frame import HeldFrame
 from skylog.broker.parking import ParkedFetch
 from skylog.broker.partition import Partition
@@ -25,6 +26,7 @@ from skylog.model import TopicPartition
 from skylog.net import PendingReply, Reply
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.fetch_hot import (
+    IDS_FROM,
     FetchCall,
     PartitionAnswer,
     PartitionCall,
@@ -74,21 +76,25 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
     if held is not None:
         return _handle_large(context, held, position)
     call = _decode(frame, position, context.version)
-    if call.session_id:
-        return _no_session(context)
+    session = None
+    if call.session_id or call.session_epoch > FULL_EPOCH:
+        try:
+            call, session = _resume(context, call)
+        except KafkaError as error:
+            return _session_error(context, error.code)
     reading = _read(context, call)
     if reading.unchecked:
         reading.take_back()
-        return _handle_unchecked(context, call)
+        return _handle_unchecked(context, call, session)
     if reading.is_enough(call):
-        return _reply(context, call, reading)
+        return _reply(context, call, reading, session)
     reading.take_back()
     pending = PendingReply(context.connection)
     parked = ParkedFetch(
         reading.partitions,
         call.min_bytes - reading.size_bytes,
         call.max_wait_ms / 1000,
-        lambda: pending.resolve(_reply(context, call, _read(context, call))),
+        lambda: pending.resolve(_reply(context, call, _read(context, call), session)),
     )
     pending.on_cancel = parked.cancel
     return pending
@@ -98,14 +104,16 @@ async def _handle_large(context: Context, held: HeldFrame, position: int) -> Rep
     loop, codec = asyncio.get_running_loop(), context.broker.codec
     with held:
         call = await loop.run_in_executor(codec, _decode, held.data, position, context.version)
-    if call.session_id:
-        return _no_session(context)
+    if call.session_id or call.session_epoch > FULL_EPOCH:
+        context.broker.fetch_sessions.close(call.session_id)
+        if call.session_epoch not in (FULL_EPOCH, FINAL_EPOCH):
+            return _session_error(context, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     reading = await _wait_and_read(context, call)
-    return await loop.run_in_executor(codec, _reply, context, call, reading)
+    return await loop.run_in_executor(codec, _encode, context, call, reading.topics, 0)
 
 
-async def _handle_unchecked(context: Context, call: FetchCall) -> Reply:
-    return _reply(context, call, await _wait_and_read(context, call))
+async def _handle_unchecked(context: Context, call: FetchCall, session: FetchSession | None) -> Reply:
+    return _reply(context, call, await _wait_and_read(context, call), session)
 
 
 async def _wait_and_read(context: Context, call: FetchCall) -> Reading:
@@ -150,13 +158,38 @@ def _decode(frame: memoryview, position: int, version: int) -> FetchCall:
     return call._replace(topics=[(topic, list(rows.values())) for topic, rows in rows_by_topic.items()])
 
 
-def _no_session(context: Context) -> Reply:
-    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+def _resume(context: Context, call: FetchCall) -> tuple[FetchCall, FetchSession | None]:
+    """The whole of an incremental request, and its session; a full one only ends the session that it names.
+
+    Raises KafkaError.
+    """
+    sessions = context.broker.fetch_sessions
+    if call.session_epoch in (FULL_EPOCH, FINAL_EPOCH):
+        sessions.close(call.session_id)
+        return call, None
+    session = sessions.advance(call, context.version >= IDS_FROM, context.broker.clock.monotonic())
+    return call._replace(topics=session.topics()), session
+
+
+def _session_error(context: Context, code: ErrorCode) -> Reply:
+    context.broker.requests.errors[ApiKey.FETCH, code.name] += 1
     return fetch_reply(context.correlation_id, context.version, code, [], read_committed=False)
 
 
-def _reply(context: Context, call: FetchCall, reading: Reading) -> Reply:
-    return fetch_reply(context.correlation_id, context.version, 0, reading.topics, call.isolation_level == 1)
+def _reply(context: Context, call: FetchCall, reading: Reading, session: FetchSession | None) -> Reply:
+    if session is not None:
+        return _encode(context, call, session.changed(reading.topics), session.session_id)
+    session_id = 0
+    if call.session_epoch == FULL_EPOCH:
+        broker = context.broker
+        uses_ids = context.version >= IDS_FROM
+        session_id = broker.fetch_sessions.open(call, reading.topics, uses_ids, broker.clock.monotonic())
+    return _encode(context, call, reading.topics, session_id)
+
+
+def _encode(context: Context, call: FetchCall, topics: TopicAnswers, session_id: int) -> Reply:
+    read_committed = call.isolation_level == 1
+    return fetch_reply(context.correlation_id, context.version, 0, topics, read_committed, session_id)
 
 
 def _read(context: Context, call: FetchCall) -> Reading:

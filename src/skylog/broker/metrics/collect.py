@@ -161,6 +161,12 @@ def _broker(broker: Broker) -> list[Metric]:
             "Connections accepted.",
             broker.listener.accepted_total,
         ),
+        _single(
+            "kafka_server_fetchsessioncache_numincrementalfetchsessions",
+            "gauge",
+            "Fetch sessions of consumers.",
+            len(broker.fetch_sessions),
+        ),
         Metric("skylog_background_failures_total", "counter", "Failures of jobs that nobody waits for.", failures),
         _single("skylog_build_info", "gauge", "1, with the version as a label.", 1, {"version": __version__}),
         _single("process_start_time_seconds", "gauge", "When the broker was started.", broker.started_at_ms / 1000),
