@@ -12,7 +12,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 # A busy machine is no reason to fail: hypothesis looks for wrong results here, not for slow ones.
-settings.register_profile("skylog", deadline=None)
+settings.register_profile("skylog", deadline=None, print_blob=True)
 settings.load_profile("skylog")
 
 # Every JVM of a test lives for a minute: what its second compiler would win it never gets back.
