@@ -47,7 +47,8 @@ class Workload:
         return self.response
 
     def position(self, frame: memoryview) -> int:
-        return _OFFSET.unpack_from(frame, self.patch_at)[0] % self.pieces * self.read_bytes
+        offset: int = _OFFSET.unpack_from(frame, self.patch_at)[0]
+        return offset % self.pieces * self.read_bytes
 
 
 class FrameBuffer:

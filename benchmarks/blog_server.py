@@ -32,7 +32,7 @@ async def show_page(request: Request) -> Response:
 
 def main(mode: str) -> None:
     if mode == "without":
-        blog.events.fire = lambda *args, **attributes: None  # type: ignore[method-assign]
+        blog.events.fire = lambda *args, **attributes: None
         blog.app.user_middleware.clear()
     blog.app.routes.append(Route("/pages/{id:int}", show_page))
     listener = socket.create_server(("127.0.0.1", 0))

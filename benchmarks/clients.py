@@ -175,12 +175,12 @@ def listen(args: argparse.Namespace) -> None:
     consumer.assign([TopicPartition(args.topic, 0, OFFSET_BEGINNING)])
     consumer.poll(0.5)
     wait_for_the_word()
-    ages = []
+    ages: list[float] = []
     while len(ages) < args.messages:
         message = consumer.poll(10)
         if message is None or message.error():
             raise SystemExit(f"after {len(ages)} messages: {message and message.error()}")
-        ages.append(time.perf_counter() - _STAMP.unpack_from(message.value())[0])
+        ages.append(time.perf_counter() - _STAMP.unpack_from(message.value() or b"")[0])
     finish(ages=ages)
 
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.channel import create_topic
 from benchmarks.report import Check, Column, Options, Report, Table, median
@@ -63,7 +64,7 @@ def _measure_fire(server: Server, report: Report, requests: int) -> None:
         events.close()
         delivered = producer.delivered_count
     assert delivered == requests * EVENTS_PER_REQUEST
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"what": "fire", **_spread(fire_us)},
         {"what": f"a request with {EVENTS_PER_REQUEST} events", **_spread(request_us)},
     ]

@@ -19,6 +19,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def _measure_logs(logs: list[Log], sizes_gb: list[float]) -> dict[str, list[floa
     figures["read_cold_us"] = _in_turns(logs, lambda log, n: _find(log, whole[n], 20, copy=True))
     for key, messages, count in (("append_small_us", 1, 500), ("append_us", MESSAGES_PER_BATCH, 100)):
         batch = memoryview(bytearray(frames.record_batch(messages)))
-        figures[key] = _in_turns(logs, lambda log, _, batch=batch, count=count: _append(log, batch, count))
+        figures[key] = _in_turns(logs, partial(_append_in_turn, batch, count))
     return figures
 
 
@@ -122,6 +123,10 @@ def _in_turns(logs: list[Log], measure: Callable[[Log, int], float]) -> list[flo
     """
     taken = [[measure(log, number) for number, log in enumerate(logs)] for _ in range(CHUNKS)]
     return [median([chunk[number] for chunk in taken]) * 1e6 for number in range(len(logs))]
+
+
+def _append_in_turn(batch: memoryview, count: int, log: Log, _: int) -> float:
+    return _append(log, batch, count)
 
 
 def _append(log: Log, batch: memoryview, count: int) -> float:

@@ -49,7 +49,7 @@ class NaiveReader(DataSourceReader):
         offset = 0
         while offset < end_offset:
             for message in consumer.consume(10_000, timeout=1.0):
-                offset = message.offset() + 1
+                offset = (message.offset() or 0) + 1
                 kind, time_ms = message.timestamp()
                 at = datetime.fromtimestamp(time_ms / 1000, UTC)
                 yield message.key(), message.value(), self._topic, number, message.offset(), at, kind - 1

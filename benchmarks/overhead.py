@@ -91,7 +91,7 @@ def audited_produce(bootstrap: str, count: int, work_dir: Path) -> Close:
 
 
 def leanest_consume(bootstrap: str, count: int, _: Path) -> Close:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bare", **CONSUMER_SETTINGS})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -99,14 +99,14 @@ def leanest_consume(bootstrap: str, count: int, _: Path) -> Close:
     while seen < count:
         for message in consumer.consume(1000, 0.1):
             if message.error() is not None:
-                raise RuntimeError(message.error().str())
+                raise KafkaException(message.error())
             size += len(message.value() or b"")
             seen += 1
     return consumer.close
 
 
 def bare_consume(bootstrap: str, count: int, _: Path) -> Close:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bare", **CONSUMER_SETTINGS})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -116,7 +116,7 @@ def bare_consume(bootstrap: str, count: int, _: Path) -> Close:
         if message is None:
             continue
         if message.error() is not None:
-            raise RuntimeError(message.error().str())
+            raise KafkaException(message.error())
         size += len(message.value() or b"")
         seen += 1
     return consumer.close

@@ -11,7 +11,7 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,7 +74,7 @@ class Plot:
     title: str
     unit: str
     labels: Sequence[str]
-    series: dict[str, Sequence[float]]
+    series: Mapping[str, Sequence[float]]
     bars: Sequence[float] = ()
     logarithmic: bool = False
 

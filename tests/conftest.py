@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.heavy import is_heavy, rank
+
 # A busy machine is no reason to fail: hypothesis looks for wrong results here, not for slow ones.
-settings.register_profile("skylog", deadline=None)
+settings.register_profile("skylog", deadline=None, print_blob=True)
 settings.load_profile("skylog")
 
 # Every JVM of a test lives for a minute: what its second compiler would win it never gets back.
@@ -30,6 +33,22 @@ def pytest_report_header() -> str:
     return "Spark: " + ("tested" if HAS_SPARK else "not installed, tests/spark is left out; pip install -e '.[spark]'")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out what is slow by nature, see tests/heavy.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    path = collection_path.relative_to(config.rootpath).as_posix() if collection_path != config.rootpath else ""
+    is_left_out = config.getoption("--quick") and is_heavy(path + "/" if collection_path.is_dir() else path)
+    return True if is_left_out else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several workers share the tests, what takes longest comes first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: rank(item.nodeid))
+
+
 class WholeFiles(LoadScopeScheduling):
     """Lets a worker have whole files, whose tests share brokers; and one of them all that shares the Spark session."""
 
@@ -40,4 +59,5 @@ class WholeFiles(LoadScopeScheduling):
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:
+    config.option.loadscopereorder = False  # in the order of collection, not by the number of tests
     return WholeFiles(config, log)

@@ -1,4 +1,4 @@
-"""The layers of the design, checked by reading the imports of every module.
+"""The layers of the design, checked by reading the imports of every module; and that tests mirror the packages.
 
 A line of `LAYERS` may import only lines below it; packages on one line do not import each other.
 """
@@ -94,3 +94,10 @@ def test_an_import_of_the_same_or_a_higher_layer_is_found(tmp_path: Path, text: 
 def test_a_package_that_is_in_no_layer_is_found(tmp_path: Path) -> None:
     (tmp_path / "utils.py").write_text("")
     assert violations(tmp_path) == ["utils.py: utils is in no layer"]
+
+
+def test_every_package_has_its_folder_of_tests() -> None:
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    tested = {path.relative_to(Path(__file__).parent).parts[0] for path in Path(__file__).parent.glob("*/**/test_*.py")}
+    assert len(packages) > 10
+    assert packages - tested == set()

@@ -50,7 +50,7 @@ SIGNATURES = {
     "Admin.create_topic": "name partitions replication_factor configs",
     "ConsumerGroups": "bootstrap",
 }
-MARKS = {
+MARKS: dict[object, str] = {
     inspect.Parameter.KEYWORD_ONLY: "*",
     inspect.Parameter.VAR_KEYWORD: "**",
     inspect.Parameter.VAR_POSITIONAL: "+",

@@ -25,6 +25,7 @@ from skylog.audit.producer_tier import ADOPTION_INTERVAL_S, REST_S, ProducedTier
 from skylog.errors import ConfigError
 from skylog.testing import ManualClock
 from tests.broker.process import until
+from tests.seeds import seed
 
 if TYPE_CHECKING:
     from skylog.client import tier as contract
@@ -162,7 +163,12 @@ def test_a_report_is_published_under_its_id_until_it_is_stored(home: Home) -> No
     audit_topic = AuditTopic(lambda _: False)
     tier = home.open(audit_topic)
     tried: list[str] = []
-    audit_topic.answer = lambda report_id: bool(tried.append(report_id))
+
+    def refuse(report_id: str) -> bool:
+        tried.append(report_id)
+        return False
+
+    audit_topic.answer = refuse
     send(tier, count=2)
     home.pass_interval(tier)
     send(tier, count=3)
@@ -336,15 +342,16 @@ def test_the_directory_is_found_by_the_environment(monkeypatch: pytest.MonkeyPat
 # -- killed processes
 
 
-def count_until_killed(directory: Path) -> None:
+def count_until_killed(directory: Path, origin: str) -> None:
     """Send, be acknowledged and publish as fast as can be. The lengths of two files are the truth."""
+    dice = random.Random(origin)
     sent, acknowledged, audit_topic = (
         os.open(directory / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for name in ("sent", "acknowledged", "topic")
     )
     waiting: list[Callable[[bool], None]] = []
 
     def publish(_: str, value: bytes, done: Callable[[bool], None]) -> None:
-        if random.random() < 0.2:
+        if dice.random() < 0.2:
             done(False)
         else:
             os.write(audit_topic, value + b"\n")
@@ -356,14 +363,14 @@ def count_until_killed(directory: Path) -> None:
         tier.sent("clicks", T)
         os.write(sent, b".")
         in_flight += 1
-        while in_flight > random.randrange(8):
+        while in_flight > dice.randrange(8):
             tier.acknowledged("clicks", T, T, 100)
             os.write(acknowledged, b".")
             in_flight -= 1
-        if random.random() < 0.1:
+        if dice.random() < 0.1:
             tier.tick()
-            while waiting and random.random() < 0.8:
-                waiting.pop()(random.random() < 0.9)
+            while waiting and dice.random() < 0.8:
+                waiting.pop()(dice.random() < 0.9)
 
 
 def size(path: Path) -> int:
@@ -371,12 +378,13 @@ def size(path: Path) -> int:
 
 
 def test_producers_killed_at_any_moment_neither_lose_nor_double_counts(tmp_path: Path) -> None:
-    kills = 6
-    for _ in range(kills):
-        before = size(tmp_path / "acknowledged")
-        command = [sys.executable, "-m", "tests.audit.test_producer_tier", str(tmp_path)]
+    kills, origin = 6, seed()
+    dice = random.Random(origin)
+    for kill in range(kills):
+        enough = size(tmp_path / "acknowledged") + dice.randrange(300, 3000)
+        command = [sys.executable, "-m", "tests.audit.test_producer_tier", str(tmp_path), f"{origin}/{kill}"]
         process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
-        until(lambda before=before: size(tmp_path / "acknowledged") - before > random.randrange(300, 3000), "counts")
+        until(lambda: size(tmp_path / "acknowledged") > enough, "counts")  # noqa: B023 # used in this turn
         process.send_signal(signal.SIGKILL)
         process.wait()
     audit_topic = AuditTopic()
@@ -396,4 +404,4 @@ def test_producers_killed_at_any_moment_neither_lose_nor_double_counts(tmp_path:
 
 
 if __name__ == "__main__":
-    count_until_killed(Path(sys.argv[1]))
+    count_until_killed(Path(sys.argv[1]), sys.argv[2])

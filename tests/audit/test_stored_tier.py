@@ -30,6 +30,7 @@ from skylog.storage.files import LogFile
 from tests.broker.conftest import create_topic
 from tests.broker.process import BrokerProcess, BrokerThread, until
 from tests.broker.raw import RawClient
+from tests.seeds import seed
 from tests.storage.logs import Home, a_batch
 
 MINUTE_MS = 60_000
@@ -171,7 +172,7 @@ def count(home: Home, start_offset: int, end_offset: int) -> tuple[int, list[Cou
 def test_large_and_small_batches_are_all_found(tmp_path: Path) -> None:
     home = Home(tmp_path)
     log = home.open()
-    dice = random.Random(1)
+    dice = random.Random(seed())
     sizes = [dice.choice([10, 300, LARGE_BATCH_BYTES, 5 * LARGE_BATCH_BYTES]) for _ in range(600)]
     for size_bytes in sizes:
         home.append(log, a_batch(3, size_bytes, T))
@@ -227,9 +228,12 @@ def test_a_report_is_split_where_it_has_too_many_windows(broker: AuditedBroker) 
     begin_audit(broker)
     times = range(T, T + 4000 * MINUTE_MS, MINUTE_MS)
     log = broker.look(lambda inside: inside.partitions.get("clicks", 0))
-    for time_ms in times:
-        batch = a_batch(1, 1000, time_ms)
-        broker.look(lambda _, batch=batch: log.append(memoryview(batch), T, 1))
+
+    def fill(_: object) -> None:
+        for time_ms in times:
+            log.append(memoryview(a_batch(1, 1000, time_ms)), T, 1)
+
+    broker.look(fill)
     reports = broker.report()
     assert len(reports) > 1
     assert totals(reports) == {("clicks", time_ms, time_ms + MINUTE_MS): 1 for time_ms in times}
@@ -378,7 +382,7 @@ def start_serving(directory: Path, port: int) -> tuple[subprocess.Popen[str], in
 
 
 def test_brokers_killed_at_any_moment_report_what_their_logs_hold(tmp_path: Path) -> None:
-    dice = random.Random()
+    dice = random.Random(seed())
     truth: Counter[tuple[str, int, int]] = Counter()
     port = 0
     for kill in range(5):

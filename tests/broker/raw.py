@@ -6,7 +6,7 @@ import itertools
 import select
 import socket
 import struct
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from skylog.protocol.apis import API_SPECS
@@ -49,7 +49,7 @@ class RawClient:
         self._numbers = itertools.count(1)
         self._waiting: list[tuple[int, type[Message], int]] = []
 
-    def __enter__(self) -> RawClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.present import present
+
 from .process import BrokerProcess, until
 
 TOPIC = "ceo"
@@ -46,7 +48,7 @@ def read(address: str) -> list[tuple[int, bytes, bytes]]:
         while not rows or rows[-1][0] < end - 1:
             for message in consumer.consume(200, timeout=0.5):
                 assert message.error() is None, message.error()
-                rows.append((message.offset(), message.key(), message.value()))
+                rows.append((present(message.offset()), present(message.key()), present(message.value())))
         return rows
     finally:
         consumer.close()

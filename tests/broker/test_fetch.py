@@ -227,7 +227,8 @@ def test_a_client_that_leaves_while_parked_leaves_nothing_behind(tmp_path: Path)
             reader.send(fetch_request("t", 0, max_wait_ms=LONG_MS), 12)
 
         def parked() -> int:
-            return thread.look(lambda broker: len(getattr(broker.partitions.get("t", 0), waiting)))
+            count: int = thread.look(lambda broker: len(getattr(broker.partitions.get("t", 0), waiting)))
+            return count
 
         until(lambda: parked() == 20, "every reader to be parked")
         for reader in readers:

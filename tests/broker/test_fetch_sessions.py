@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from skylog.broker.fetch_sessions import EVICT_AFTER_S, MAX_ROWS, FetchSessions
+from skylog.broker.fetch_sessions import EVICT_AFTER_S, MAX_ROWS, MAX_ROWS_OF_ALL, FetchSessions
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from skylog.protocol.fetch_hot import FetchCall, PartitionAnswer, PartitionCall, TopicAnswers
@@ -183,6 +183,15 @@ def test_a_session_has_a_bounded_number_of_partitions(sessions: FetchSessions) -
     with pytest.raises(KafkaError):
         sessions.advance(call(MAX_ROWS + 1, session_id, 1), False, 0.0)
     assert len(sessions) == 0
+
+
+def test_all_sessions_together_have_a_bounded_number_of_partitions() -> None:
+    cache = FetchSessions(1000)
+    wide = call(MAX_ROWS)
+    opened = [cache.open(wide, answers(), False, 0.0) for _ in range(MAX_ROWS_OF_ALL // MAX_ROWS + 1)]
+    assert all(opened[:-1])
+    assert opened[-1] == 0
+    assert cache.open(call(), answers(), False, EVICT_AFTER_S) > 0, "in place of the oldest"
 
 
 def test_partitions_with_records_are_read_last_the_next_time(sessions: FetchSessions) -> None:

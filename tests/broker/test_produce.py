@@ -13,6 +13,7 @@ from skylog.protocol.api_versions import ApiVersionsRequest
 from skylog.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from skylog.records import BatchHeader, Codec, Record, build_batch, check_batch, read_records
 from skylog.records.batch import CRC_START
+from tests.present import present
 
 from .conftest import MakeTopic
 from .process import BrokerProcess
@@ -39,7 +40,7 @@ def test_a_batch_is_stored_as_sent_with_offset_and_epoch_filled_in(
         answer = client.produce(topic, sent, version=version, acks=acks)
         assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (0, 2 * turn, -1)
         assert answer.log_start_offset == (0 if version >= 5 else -1)
-        stored = bytes(client.fetch(topic, 2 * turn).records)
+        stored = bytes(present(client.fetch(topic, 2 * turn).records))
         header = BatchHeader.read(stored)
         assert (header.base_offset, header.partition_leader_epoch) == (2 * turn, 0)
         assert stored[16:] == sent[16:]
@@ -203,7 +204,7 @@ def test_log_append_time_is_stamped_by_the_broker(
         answer = client.produce(topic, batch_of(b"one", b"two", codec=codec), version=version)
         after_ms = time.time_ns() // 1_000_000
         assert before_ms <= answer.log_append_time_ms <= after_ms
-        stored = bytes(client.fetch(topic, 2 * turn).records)
+        stored = bytes(present(client.fetch(topic, 2 * turn).records))
         header = check_batch(stored)  # the CRC is right
         assert header.is_log_append_time
         assert header.max_timestamp == answer.log_append_time_ms
@@ -224,7 +225,7 @@ def test_the_topics_compression_is_what_is_stored(
     batch = batch_of(b"one" * 50, b"two" * 50, codec=sent, producer_id=5, producer_epoch=0, base_sequence=0)
     assert client.produce(topic, batch).base_offset == 0
     assert client.produce(topic, batch).base_offset == 0, "still known as a duplicate"
-    stored = bytes(client.fetch(topic, 0).records)
+    stored = bytes(present(client.fetch(topic, 0).records))
     header = check_batch(stored)
     expected = {"producer": sent, "uncompressed": Codec.NONE}.get(wanted)
     assert header.codec == (Codec[wanted.upper()] if expected is None else expected)

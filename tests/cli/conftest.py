@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,10 @@ def until(condition: Callable[[], bool]) -> None:
 def running_broker(data_dir: Path, *options: str) -> Iterator[str]:
     """`skylog serve` on a free port, stopped cleanly at the end; its address."""
     command = [
-        SKYLOG,
+        str(SKYLOG),
         "serve",
         "--data-dir",
-        data_dir,
+        str(data_dir),
         "--port",
         "0",
         "--log-level",
@@ -91,7 +91,7 @@ class Skylog:
         return [json.loads(line) for line in self(*arguments).stdout.splitlines()]
 
     @contextlib.contextmanager
-    def start(self, *arguments: object, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    def start(self, *arguments: object, **options: Any) -> Iterator[subprocess.Popen[Any]]:
         """Run in the background; whatever is left of it at the end is killed."""
         with subprocess.Popen([SKYLOG, *map(str, arguments)], env=self.environment, **options) as process:
             try:
@@ -105,7 +105,7 @@ class Skylog:
         configs = {key.replace("_", "."): value for key, value in configs.items()}
         Admin(Connection(self.bootstrap)).create_topic(topic, partitions, configs=configs)
 
-    def send(self, topic: str, *messages: dict[str, object], **settings: object) -> None:
+    def send(self, topic: str, *messages: Mapping[str, object], **settings: object) -> None:
         """Send messages that are written as for `produce --json-input`."""
         producer = Producer({"bootstrap.servers": self.bootstrap, **settings})
         for message in messages:

@@ -235,7 +235,7 @@ def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_a_port_that_is_taken_is_named_with_what_to_do(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        command = [SKYLOG, "demo", "--port", str(port), "--data-dir", tmp_path]
+        command = [str(SKYLOG), "demo", "--port", str(port), "--data-dir", str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert f"port {port} is taken; stop who listens there, or let --port 0 find a free one" in done.stderr
@@ -299,7 +299,7 @@ def running_demo(data_dir: Path, *options: str) -> Iterator[Demo]:
     """`skylog demo` without a terminal; at the end nothing is left of it."""
     mark = uuid.uuid4().hex
     output = data_dir.parent / f"{mark}.out"
-    command = [SKYLOG, "demo", "--port", "0", "--rate", "200", "--data-dir", data_dir, *options]
+    command = [str(SKYLOG), "demo", "--port", "0", "--rate", "200", "--data-dir", str(data_dir), *options]
     with open(output, "wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, MARK: mark})
     demo = Demo(process, output, mark)

@@ -67,10 +67,15 @@ def member(skylog: Skylog, group: str, topic: str, client_id: str = "reader") ->
 def first_offset(skylog: Skylog, group: str, topic: str) -> int:
     """Where a consumer begins that joins the group now."""
     messages: list[Any] = []
+
+    def has_read() -> bool:
+        messages.extend(reading.consume(1, 0.05))
+        return bool(messages)
+
     reading = consumer(skylog, group)
     reading.subscribe([topic])
     try:
-        until(lambda: bool(messages.extend(reading.consume(1, 0.05)) or messages))
+        until(has_read)
     finally:
         reading.close()
     assert messages[0].error() is None

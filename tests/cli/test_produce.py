@@ -52,7 +52,7 @@ def test_a_line_without_the_separator_is_named_and_those_before_it_are_sent(skyl
 
 
 def test_what_tail_prints_as_json_produce_takes_back(skylog: Skylog, topic: str) -> None:
-    lines = [
+    lines: list[dict[str, object]] = [
         {"key": "k", "value": {"a": [1, 2.5, None]}, "headers": {"h": "x"}, "timestamp": "2024-05-01T12:00:00.123Z"},
         {"key": None, "value": "plain"},
         {"key": base64.b64encode(b"\xff").decode(), "key_encoding": "base64", "value": None},

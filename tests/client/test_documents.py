@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from skylog import Admin, Producer, SimpleConsumer, message_streams
 from skylog.model import TopicPartition
+from tests.seeds import seed
 
 
 def test_letters_are_consumed_from_an_offset(skylog_bootstrap: str, skylog_topic: str) -> None:
@@ -34,11 +35,12 @@ def test_a_producer_with_an_organisation_partitioner(
     skylog_bootstrap: str, skylog_admin: Admin, four_partitions: str
 ) -> None:
     organizations = [10, 11, 14, 18]
+    dice = random.Random(seed())
     with Producer(skylog_bootstrap, partitioner=organization_partitioner) as producer:
         for organization in organizations:
             for event in range(25):
                 runtime = int(time.time() * 1000)
-                message = f"{runtime},{50 + organization},{event},{random.randrange(1000)}"
+                message = f"{runtime},{50 + organization},{event},{dice.randrange(1000)}"
                 producer.send(four_partitions, message, key=organization)
 
     held = skylog_admin.offset_ranges([TopicPartition(four_partitions, number) for number in range(4)])

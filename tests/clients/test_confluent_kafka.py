@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
+
+from tests.present import present
 
 from . import contract
 from .contract import TIME_MS, MakeTopic, numbered
@@ -75,9 +77,9 @@ def test_an_offset_out_of_range_is_reset_as_configured(
         consumer.assign([TopicPartition(topic, 0, 99)])
         message = consumer.poll(10)
         if first is None:
-            assert message.error().code() == KafkaError._PARTITION_EOF
+            assert present(present(message).error()).code() == KafkaError._PARTITION_EOF
         else:
-            assert message.offset() == first
+            assert present(message).offset() == first
     finally:
         consumer.close()
 
@@ -88,9 +90,9 @@ def test_reading_out_of_range_without_a_reset_policy_is_an_error(peer: Confluent
     consumer = peer.consumer()
     try:
         consumer.assign([TopicPartition(topic, 0, 99)])
-        error = consumer.poll(10).error()
-        assert error.code() == KafkaError._AUTO_OFFSET_RESET
-        assert "out of range" in error.str()
+        error = present(consumer.poll(10)).error()
+        assert present(error).code() == KafkaError._AUTO_OFFSET_RESET
+        assert "out of range" in present(error).str()
     finally:
         consumer.close()
 
@@ -166,7 +168,7 @@ def test_a_consumer_that_is_allowed_to_creates_the_topic(peer: ConfluentPeer, ne
 def test_producing_to_an_invalid_topic_name_fails_and_creates_nothing(bootstrap: str, peer: ConfluentPeer) -> None:
     errors: list[KafkaError] = []
     producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 5000})
-    producer.produce("not/valid", b"v", on_delivery=lambda error, _: errors.append(error))
+    producer.produce("not/valid", b"v", on_delivery=lambda error, _: errors.append(present(error)))
     producer.flush(15)
     assert [error.code() for error in errors] == [KafkaError.TOPIC_EXCEPTION]
     assert "not/valid" not in peer.topics()
@@ -182,7 +184,7 @@ def test_a_message_larger_than_the_fetch_limit_still_arrives(
     consumer: Consumer = peer.consumer(**limits)
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        assert consumer.poll(20).value() == record.value
+        assert present(consumer.poll(20)).value() == record.value
     finally:
         consumer.close()
 
@@ -194,8 +196,13 @@ def test_one_consumer_reads_many_partitions(peer: ConfluentPeer, make_topic: Mak
     consumer = peer.consumer()
     try:
         consumer.assign([TopicPartition(topic, partition, 1) for partition in range(4)])
-        messages: list[object] = []
-        until(lambda: messages.extend(consumer.consume(16, 0.1)) or len(messages) == 16, "all messages")
+        messages: list[Message] = []
+
+        def has_all() -> bool:
+            messages.extend(consumer.consume(16, 0.1))
+            return len(messages) == 16
+
+        until(has_all, "all messages")
         found = {(message.partition(), message.offset(), message.value()) for message in messages}
     finally:
         consumer.close()
@@ -212,6 +219,6 @@ def test_a_paused_partition_is_read_after_resuming(peer: ConfluentPeer, make_top
         consumer.pause([partition])
         assert consumer.poll(0.3) is None
         consumer.resume([partition])
-        assert consumer.poll(10).value() == b"value 0"
+        assert present(consumer.poll(10)).value() == b"value 0"
     finally:
         consumer.close()

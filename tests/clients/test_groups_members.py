@@ -30,7 +30,11 @@ def make_member(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[Make
     closed: list[Member] = []
 
     def make(peer: str, wish: Wish) -> Member:
-        in_process = {"confluent": ConfluentMember, "kafka_python": KafkaPythonMember, "aiokafka": AiokafkaMember}
+        in_process: dict[str, Callable[[str, Wish], Member]] = {
+            "confluent": ConfluentMember,
+            "kafka_python": KafkaPythonMember,
+            "aiokafka": AiokafkaMember,
+        }
         kind = in_process.get(peer)
         member: Member = kind(bootstrap, wish) if kind else DrivenMember(request.getfixturevalue(peer).driver, wish)
         close = member.close
@@ -40,7 +44,7 @@ def make_member(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[Make
                 closed.append(member)
                 close()
 
-        member.close = close_once  # a test may close it early
+        member.close = close_once  # type: ignore[method-assign] # a test may close it early
         made.append(member)
         return member
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import lru_cache
 
 import pytest
 
@@ -51,14 +50,18 @@ def write(confluent: ConfluentPeer) -> Callable[[str, Peer], str]:
     """Write a client's topic on first use."""
     run = uuid.uuid4().hex[:8]
 
-    @lru_cache
+    written: dict[str, str] = {}
+
     def write_once(name: str, peer: Peer) -> str:
+        if name in written:
+            return written[name]
         topic = f"matrix-{run}-{name}"
         confluent.create_topic(topic, partitions=len(CODECS))
         until(lambda: topic in confluent.topics(), "the new topic in the metadata")
         for partition, codec in enumerate(CODECS):
             if codec in peer.codecs:
                 peer.produce(topic, partition, RECORDS, codec=codec)
+        written[name] = topic
         return topic
 
     return write_once

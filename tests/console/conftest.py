@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Protocol
 
 import httpx
 import pytest
@@ -19,11 +19,18 @@ from skylog.testing import BrokerProcess
 START_PATIENCE_S = 30
 
 
+class Bootstrapped(Protocol):
+    """A broker of any kind."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class RunningConsole:
     url: str
     client: httpx.Client
-    broker: BrokerProcess
+    broker: Bootstrapped
     process: subprocess.Popen[str]
 
     def get(self, path: str, **settings: object) -> httpx.Response:
@@ -44,7 +51,7 @@ class RunningConsole:
 
 @contextmanager
 def running_console(
-    broker: BrokerProcess, *options: str, environment: dict[str, str] | None = None
+    broker: Bootstrapped, *options: str, environment: dict[str, str] | None = None
 ) -> Iterator[RunningConsole]:
     """`skylog console` against a broker, on a free port."""
     command = [

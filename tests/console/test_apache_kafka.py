@@ -26,7 +26,12 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole
         produce(kafka.bootstrap, "orders", [f'{{"order": {number}}}' for number in range(20)], partition=1)
         with Consumer("orders", "billing", kafka.bootstrap, commit="manual") as consumer:
             messages: list[object] = []
-            wait_until(lambda: messages.extend(consumer.consume(10 - len(messages), 0.5)) or len(messages) == 10, "ten")
+
+            def has_ten() -> bool:
+                messages.extend(consumer.consume(10 - len(messages), 0.5))
+                return len(messages) == 10
+
+            wait_until(has_ten, "ten")
             consumer.commit()
         with running_console(kafka) as console:
             yield console
@@ -79,7 +84,7 @@ def test_a_group_is_shown_and_reset(foreign: RunningConsole) -> None:
     asked = {"action": "reset", "move": "orders:1:4"}
     answer = foreign.client.post("/group?name=billing", json=asked, headers={"accept": "application/json"})
     assert answer.status_code == 200, answer.text
-    assert [each["committed_offset"] for each in foreign.json("/group?name=billing")["partitions"]] == [None, 4]  # type: ignore[index, attr-defined]
+    assert [each["committed_offset"] for each in foreign.json("/group?name=billing")["partitions"]] == [None, 4]  # type: ignore[attr-defined]
 
 
 def test_topics_are_made_configured_and_deleted(foreign: RunningConsole) -> None:

@@ -122,7 +122,7 @@ def test_a_program_that_is_no_browser_may_change_things(console: RunningConsole)
 )
 @pytest.mark.parametrize("path", ["/", "/topics.json", "/metrics", "/nowhere", "/group?name=x"])
 def test_without_the_token_nothing_is_shown(locked: RunningConsole, headers: dict[str, str], path: str) -> None:
-    encoded = {name: value.encode() for name, value in headers.items()}
+    encoded = {name.encode(): value.encode() for name, value in headers.items()}
     answer = locked.client.get(path, headers=encoded)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"

@@ -213,8 +213,8 @@ def test_an_application_that_fails_at_its_start_is_not_covered_up(is_received: b
     served = EventMiddleware(app, EventLog(Shelf()))({"type": "lifespan"}, receive, send)
     if is_received:
         with pytest.raises(RuntimeError, match="no database"):
-            asyncio.run(served)  # type: ignore[arg-type] # a coroutine is what it is
+            asyncio.run(served)
         assert sent == []
     else:
-        asyncio.run(served)  # type: ignore[arg-type] # a coroutine is what it is
+        asyncio.run(served)
         assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]

@@ -92,7 +92,7 @@ def test_the_log_may_be_given_as_a_dotted_path(monkeypatch: pytest.MonkeyPatch) 
     tracking.events = EventLog(Shelf())  # type: ignore[attr-defined] # a module made on the spot
     monkeypatch.setitem(sys.modules, "blog_tracking", tracking)
     with override_settings(SKYLOG_EVENTS="blog_tracking.events"):
-        assert EventMiddleware(show).events is tracking.events  # type: ignore[attr-defined] # as above
+        assert EventMiddleware(show).events is tracking.events
 
 
 @pytest.mark.parametrize("value", [None, "os.path", 7])

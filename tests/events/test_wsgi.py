@@ -42,7 +42,7 @@ def application(events: EventLog) -> Flask:
                 yield part
 
         events.fire("start")
-        return parts()
+        return parts()  # type: ignore[call-arg] # as Flask's documentation has it
 
     return app
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.patience import patience
+from tests.present import present
 
 _numbers = itertools.count()
 
@@ -117,7 +118,7 @@ class Neighbour:
             if message.error():
                 self._errors.append(message.error())
                 continue
-            number = int(message.value().split()[0])
+            number = int(present(message.value()).split()[0])
             self._received.append(number)
             self._slowest_seconds = max(self._slowest_seconds, time.monotonic() - self._sent_at[number])
         consumer.close()

@@ -95,7 +95,7 @@ def _bomb(codec: Codec) -> bytes:
     return compress(codec, head + bytes(size))
 
 
-BOMBS = {codec: _bomb(codec) for codec in COMPRESSED}
+BOMBS: dict[Codec, bytes] = {codec: _bomb(codec) for codec in COMPRESSED}
 
 
 @pytest.mark.parametrize("configs", OPENING[:2], ids=lambda configs: next(iter(configs.values())))

@@ -24,6 +24,7 @@ from skylog.clock import SystemClock
 from skylog.events import EventLog
 from skylog.testing import BrokerProcess, wait_until
 from tests.broker.process import SKYLOG
+from tests.seeds import seed
 
 TOPIC = "blog_log"
 GROUP = "recommendations"
@@ -96,6 +97,7 @@ class Website:
 
 
 def test_the_books_balance_after_the_broker_was_killed_under_the_stream(tmp_path: Path) -> None:
+    dice = random.Random(seed())
     with BrokerProcess(tmp_path / "data", {"num.partitions": "3"}) as broker:
         Admin(broker.bootstrap).create_topic(TOPIC)
         producer = Producer(broker.bootstrap, audit=ProducerAudit("blog", journal_dir=tmp_path / "journal"))
@@ -104,10 +106,10 @@ def test_the_books_balance_after_the_broker_was_killed_under_the_stream(tmp_path
         website = Website(events)
         try:
             for _ in range(3):
-                before = len(readers.seen)
-                wait_until(lambda before=before: len(readers.seen) > before + 1000, "events to flow", seconds=60)
+                enough = len(readers.seen) + 1000
+                wait_until(lambda: len(readers.seen) > enough, "events to flow", seconds=60)  # noqa: B023
                 broker.kill()
-                time.sleep(random.uniform(0, 0.5))
+                time.sleep(dice.uniform(0, 0.5))
                 broker.start()
         finally:
             website.stop()

@@ -28,8 +28,8 @@ from tests.broker.raw import ClosedByBrokerError
 from tests.groups.client import GroupClient
 from tests.groups.ledger import Ledger
 from tests.patience import patience
+from tests.seeds import seed
 
-SEED = 20
 PARTITIONS = 100
 SESSION_SECONDS = 6.0
 SETTLE_SECONDS = SESSION_SECONDS + 6.0  # the session, and a rebalance of fifty consumers on a busy machine
@@ -101,7 +101,7 @@ class Crew:
 class Churn(threading.Thread):
     """One group and what happens to it, step by step. `settled` has the seconds after each change."""
 
-    def __init__(self, bootstrap: str, group: str) -> None:
+    def __init__(self, bootstrap: str, group: str, seed: int) -> None:
         super().__init__(name=group, daemon=True)
         self.group = group
         self.ledger = Ledger(PARTITIONS)
@@ -110,7 +110,7 @@ class Churn(threading.Thread):
         self.restarted = threading.Event()
         self.halfway = threading.Event()
         self._address = bootstrap
-        self._random = random.Random(f"{SEED}/{group}")
+        self._random = random.Random(f"{seed}/{group}")
         self._numbers = iter(range(1000))
         self._crews: list[Crew] = []
 
@@ -290,7 +290,8 @@ def test_groups_under_churn_keep_one_owner_for_each_partition_and_skip_nothing(l
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(20)
     produced, watch = Produced(broker.bootstrap), Watch(broker.port)
-    churns = [Churn(broker.bootstrap, group) for group in SIZES]
+    origin = seed()
+    churns = [Churn(broker.bootstrap, group, origin) for group in SIZES]
     threads = [produced, watch, *churns]
     for thread in threads:
         thread.start()

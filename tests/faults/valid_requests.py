@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from skylog.broker.handlers import APIS
 from skylog.protocol.apis import API_SPECS, ApiKey
 from skylog.protocol.describe_client_quotas import QuotaFilterComponent
@@ -23,7 +25,7 @@ def valid_request(key: ApiKey, version: int, topic: str = "name") -> Message:
     if key is ApiKey.PRODUCE:
         row = PartitionProduceData(index=0, records=bytes(batch_of(b"value")))
         return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[row])])
-    request = full_message(API_SPECS[key].request, version)
+    request: Any = full_message(API_SPECS[key].request, version)
     if key is ApiKey.FETCH:
         request.session_id = 0
         request.max_wait_ms = 1
@@ -31,7 +33,7 @@ def valid_request(key: ApiKey, version: int, topic: str = "name") -> Message:
         request.election_type = 0
     if key is ApiKey.DESCRIBE_CLIENT_QUOTAS:
         request.components = [QuotaFilterComponent(entity_type="user", match_type=0, match="name")]
-    return request
+    return cast(Message, request)
 
 
 def valid_frame(key: ApiKey, version: int) -> bytes:

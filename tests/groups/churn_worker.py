@@ -51,6 +51,8 @@ class Worker(threading.Thread):
 
     def _take(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
         expected = self._next.get(partition)
         if expected is not None and offset != expected:
             tell(self.name, "skipped", partition=partition, expected=expected, offset=offset)

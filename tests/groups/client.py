@@ -48,10 +48,10 @@ class GroupClient(RawClient):
             member_id = joined.member_id
         assert joined.error_code == 0
         assignments = [SyncGroupRequestAssignment(member_id=member_id, assignment=b"mine")]
-        request = SyncGroupRequest(
+        sync = SyncGroupRequest(
             group_id=group, generation_id=joined.generation_id, member_id=member_id, assignments=assignments
         )
-        synced = self.ask(request, 4)
+        synced = self.ask(sync, 4)
         assert (synced.error_code, synced.assignment) == (0, b"mine")
         return member_id, joined.generation_id
 

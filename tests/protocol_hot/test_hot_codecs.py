@@ -32,12 +32,14 @@ names = st.text(max_size=6) | st.sampled_from(["", "x" * 126, "x" * 127, "é" * 
 
 
 def as_call(request: ProduceRequest) -> ProduceCall:
-    topics = [(topic.name, [(row.index, row.records) for row in topic.partition_data]) for topic in request.topic_data]
+    topics: Any = [
+        (topic.name, [(row.index, row.records) for row in topic.partition_data]) for topic in request.topic_data
+    ]
     return ProduceCall(request.transactional_id, request.acks, request.timeout_ms, topics)
 
 
 def with_bytes(call: ProduceCall) -> ProduceCall:
-    topics = [
+    topics: Any = [
         (name, [(index, None if records is None else bytes(records)) for index, records in rows])
         for name, rows in call.topics
     ]
@@ -218,7 +220,7 @@ def test_mutated_requests_give_the_declared_answer_or_are_malformed(data: st.Dat
         assert declared is None
         return
     if declared is not None:
-        expected = as_call(declared) if request_type is ProduceRequest else as_fetch_call(declared, version)
+        expected: Any = as_call(declared) if request_type is ProduceRequest else as_fetch_call(declared, version)
         assert (with_bytes(hot) if request_type is ProduceRequest else hot) == (
             with_bytes(expected) if request_type is ProduceRequest else expected
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from skylog.config import parse
@@ -86,9 +85,9 @@ def read_all(log: Log, max_bytes: int = 1 << 20) -> list[bytes]:
     return batches
 
 
-def split(data: bytes) -> Iterable[bytes]:
+def split(data: bytes) -> list[bytes]:
     return [data[position : position + header.size_bytes] for position, header in iterate_batches(data)]
 
 
-def header_of(batch: bytes) -> BatchHeader:
+def header_of(batch: bytes | bytearray) -> BatchHeader:
     return BatchHeader.read(batch)

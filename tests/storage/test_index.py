@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from skylog.storage.index import SPILL_COUNT, IntegerFile, OffsetIndex, TimeIndex
 from skylog.testing import DiskFaults
+from tests.present import present
 from tests.storage.logs import Home, a_batch, flush, read_all
 
 steps = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), max_size=60)
@@ -139,8 +140,8 @@ def test_damaged_index_files_are_made_again(home: Home, suffix: str, damage: str
     log = home.open(clean=clean, recovery_point=80)
     for number in range(40):
         found = log.find_time(1000 + number * 10)
-        assert (found.timestamp, found.offset) == (1000 + number * 10, number * 2)
-        assert log.read(number * 2 + 1, 1).read() == stored[number]
+        assert (present(found).timestamp, present(found).offset) == (1000 + number * 10, number * 2)
+        assert present(log.read(number * 2 + 1, 1)).read() == stored[number]
     assert [segment.max_timestamp for segment in log.segments][-1] == 1391
     assert read_all(log) == stored
     assert {path: path.read_bytes() for path in list(before)[:-1]} == {path: before[path] for path in list(before)[:-1]}
@@ -160,7 +161,7 @@ def test_an_index_that_could_not_be_written_is_made_again_at_the_next_start(home
     log.close()
     reopened = home.open(clean=True)
     assert read_all(reopened) == stored
-    assert reopened.find_time(1005).offset == 5
+    assert present(reopened.find_time(1005)).offset == 5
     assert all(segment.has_sealed_indexes() for segment in reopened.segments)
 
 

@@ -14,6 +14,7 @@ from skylog.storage import LogDir
 from skylog.storage.checkpoint import LOG_STARTS, RECOVERY_POINTS, read_checkpoint, write_checkpoint
 from skylog.storage.log_dir import CLEAN_SHUTDOWN, delete
 from skylog.testing import DiskFaults, ManualClock
+from tests.present import present
 from tests.storage.logs import a_batch, flush, read_all, settings
 
 CLICKS = TopicPartition("clicks", 0)
@@ -90,7 +91,7 @@ def test_a_log_that_was_cut_after_a_clean_stop_is_checked(tmp_path: Path, clock:
     log = LogDir(tmp_path, clock).open_log(CLICKS, CONFIG)
     expected_end = 20 if number != -1 else 19
     assert log.log_end_offset == expected_end
-    assert log.read(expected_end - 1, 1).read() == stored[expected_end - 1]
+    assert present(log.read(expected_end - 1, 1)).read() == stored[expected_end - 1]
 
 
 def test_a_last_segment_that_went_missing_after_a_clean_stop_is_noticed(tmp_path: Path, clock: ManualClock) -> None:
@@ -185,7 +186,7 @@ def test_a_removed_log_is_set_aside_at_once_and_readers_finish(tmp_path: Path, c
     aside = log_dir.remove_log(CLICKS)
     assert log_dir.leftovers() == [aside]
     delete(aside)
-    assert held.read() == stored[0]
+    assert present(held).read() == stored[0]
     assert log_dir.leftovers() == []
 
 

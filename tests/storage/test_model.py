@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from skylog.errors import ErrorCode, KafkaError
 from skylog.records import BatchHeader, Codec, Record, build_batch, iterate_batches
+from tests.present import present
 from tests.storage.logs import Home, flush
 
 sizes = st.integers(1, 60)
@@ -177,7 +178,7 @@ class LogAgainstList(RuleBasedStateMachine):
         if offset == self.end:
             assert found is None
         else:
-            assert found.read() == self.stored[max(base for base in self.stored if base <= offset)]
+            assert present(found).read() == self.stored[max(base for base in self.stored if base <= offset)]
 
 
 def _length(batch: bytes) -> int:

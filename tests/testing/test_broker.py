@@ -45,7 +45,7 @@ def let_die(broker: BrokerProcess) -> None:
 
 
 def test_a_broker_is_ready_in_under_a_second() -> None:
-    taken_s = []
+    taken_s: list[float] = []
     while len(taken_s) < 5 and min(taken_s, default=START_LIMIT_S) >= START_LIMIT_S:  # the machine may be busy
         began = time.monotonic()
         with BrokerProcess():

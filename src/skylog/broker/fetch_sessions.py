@@ -21,6 +21,8 @@ from skylog.protocol.fetch_hot import FetchCall, PartitionAnswer, PartitionCall,
 EVICT_AFTER_S: Final = 120.0
 MAX_ROWS: Final = 5000
 """A consumer with more partitions sends full requests, which are handled in turns with others' work."""
+MAX_ROWS_OF_ALL: Final = 200_000
+"""What all sessions together may remember: a few hundred bytes each."""
 
 FULL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -93,7 +95,7 @@ class FetchSessions:
     def open(self, call: FetchCall, answers: TopicAnswers, uses_ids: bool, now_s: float) -> int:
         """A session for a full request that is answered with `answers`; its id, or 0 where there is no room."""
         row_count = sum(len(rows) for _, rows in call.topics)
-        if not 0 < row_count <= MAX_ROWS or not self._make_room(now_s):
+        if not 0 < row_count <= MAX_ROWS or not self._make_room(row_count, now_s):
             return 0
         session_id = random.randint(1, 0x7FFFFFFF)
         while session_id in self._sessions:
@@ -103,13 +105,13 @@ class FetchSessions:
         session.changed(answers)
         return session_id
 
-    def _make_room(self, now_s: float) -> bool:
-        if len(self._sessions) < self._slots:
-            return True
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or now_s - oldest.last_used_s < EVICT_AFTER_S:
-            return False
-        del self._sessions[oldest.session_id]
+    def _make_room(self, row_count: int, now_s: float) -> bool:
+        """Whether another session fits; the least recently used ones go, once they are old enough."""
+        while len(self._sessions) >= self._slots or sum(map(len, self._sessions.values())) + row_count > MAX_ROWS_OF_ALL:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_s - oldest.last_used_s < EVICT_AFTER_S:
+                return False
+            del self._sessions[oldest.session_id]
         return True
 
     def advance(self, call: FetchCall, uses_ids: bool, now_s: float) -> FetchSession:

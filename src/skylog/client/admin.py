@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as LibraryPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,

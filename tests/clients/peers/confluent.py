@@ -20,6 +20,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.present import present
+
 from .peer import CODECS, PATIENCE_S, Alteration, At, ClusterDescription, Config, Place, Position, Refused, Tail
 from .record import Record
 
@@ -50,15 +52,15 @@ class ConfluentReader:
                 raise TimeoutError(f"{len(records)} of {count} records came")
             if message.error() is None:
                 records.append(self._record(message))
-            elif message.error().code() != KafkaError._PARTITION_EOF:
-                raise _refused(message.error())
+            elif present(message.error()).code() != KafkaError._PARTITION_EOF:
+                raise _refused(present(message.error()))
         return records
 
     def settle(self) -> None:
         """Wait for the report that the position is the end."""
         message = self._consumer.poll(PATIENCE_S)
         assert message is not None
-        assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+        assert present(message.error()).code() == KafkaError._PARTITION_EOF, message.error()
 
     @staticmethod
     def _record(message: Any) -> Record:

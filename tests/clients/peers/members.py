@@ -23,6 +23,8 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
+from tests.present import present
+
 from .driven import Driver
 from .peer import PATIENCE_S
 
@@ -161,9 +163,9 @@ class ConfluentMember(_Threaded):
             return
         with self._lock:
             if message.error() is None:
-                self._seen.read.add((message.partition(), message.offset()))
+                self._seen.read.add((present(message.partition()), present(message.offset())))
             else:
-                self._seen.error = message.error().code()
+                self._seen.error = present(message.error()).code()
 
     def commit(self, partition: int, offset: int, metadata: str = "") -> None:
         place = TopicPartition(self._topic, partition, offset, metadata)

@@ -87,7 +87,8 @@ class Reader(Protocol):
 
 
 class Peer(Protocol):
-    codecs: Sequence[str]
+    @property
+    def codecs(self) -> Sequence[str]: ...
 
     def produce(
         self,
@@ -135,7 +136,13 @@ class Peer(Protocol):
     def cluster(self) -> ClusterDescription: ...
 
 
-def read(peer: Peer, topic: str, partition: int, count: int, start: Position = 0) -> list[Record]:
+class Readable(Protocol):
+    """The part of a peer that reading needs."""
+
+    def open(self, topic: str, partition: int, start: Position) -> AbstractContextManager[Reader]: ...
+
+
+def read(peer: Readable, topic: str, partition: int, count: int, start: Position = 0) -> list[Record]:
     with peer.open(topic, partition, start) as reader:
         return reader.take(count)
 

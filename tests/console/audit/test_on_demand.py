@@ -38,7 +38,11 @@ def test_it_goes_on_while_it_is_wanted_and_rests_when_nobody_asks_any_more() -> 
 
 def test_who_asks_does_not_wait_longer_than_told() -> None:
     ended = threading.Event()
-    work = OnDemand("test", lambda: ended.wait(20) and None, 60)
+
+    def wait() -> None:
+        ended.wait(20)
+
+    work = OnDemand("test", wait, 60)
     began = time.monotonic()
     asyncio.run(work.ask(0.05))
     assert time.monotonic() - began < 10

@@ -330,9 +330,7 @@ def test_a_group_with_members_has_a_preview_but_is_not_reset_or_deleted(groups: 
         ({"action": "delete"}, "'confirm' must be its name"),
     ],
 )
-def test_a_form_that_makes_no_sense_is_refused_with_a_reason(
-    groups: Groups, fields: dict[str, object], told: str
-) -> None:
+def test_a_form_that_makes_no_sense_is_refused_with_a_reason(groups: Groups, fields: dict[str, Any], told: str) -> None:
     assert told in groups.refusal("anybody", **fields)
 
 

@@ -54,7 +54,7 @@ class Topic:
         name = b"\xff\xfe"
         header = varint(1) + varint(len(name)) + name + varint(1) + b"x"
         body = b"\0" + varint(0) + varint(0) + varint(-1) + varint(len(value)) + value + header
-        with RawClient(self.console.broker.port) as client:
+        with RawClient(int(self.console.broker.bootstrap.rpartition(":")[2])) as client:
             client.produce(self.name, batch_around(varint(len(body)) + body))
         self._sent += 1
 

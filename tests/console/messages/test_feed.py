@@ -15,6 +15,7 @@ from skylog.console.messages.feed import (
     MAX_FEEDS,
     SENT_BYTES,
     UNDER_WAY_BYTES,
+    Feed,
     FeedResponse,
     Feeds,
     TooManyFeedsError,
@@ -145,7 +146,14 @@ def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch
 def test_there_are_only_so_many_feeds_and_each_that_ends_makes_room() -> None:
     def endless() -> Iterator[bytes]:
         while True:
-            yield b"x"
+            yield b"x" * UNDER_WAY_BYTES  # one piece fills the way, so the threads wait and leave the loop its time
+
+    async def room_for_another(feeds: Feeds) -> Feed:
+        while True:
+            try:
+                return feeds.begin(endless)
+            except TooManyFeedsError:
+                await asyncio.sleep(0.01)
 
     async def fill() -> None:
         feeds = Feeds()
@@ -153,24 +161,13 @@ def test_there_are_only_so_many_feeds_and_each_that_ends_makes_room() -> None:
         with pytest.raises(TooManyFeedsError):
             feeds.begin(endless)
         running.pop().stop()
-        running.append(await asyncio.to_thread(wait_until, lambda: begun(feeds, loop), "room for another"))
+        running.append(await asyncio.wait_for(room_for_another(feeds), 60))
+        with pytest.raises(TooManyFeedsError):
+            feeds.begin(endless)
         for feed in running:
             feed.stop()
 
-    def begun(feeds: Feeds, loop: asyncio.AbstractEventLoop) -> object:
-        async def begin() -> object:
-            try:
-                return feeds.begin(endless)
-            except TooManyFeedsError:
-                return None
-
-        return asyncio.run_coroutine_threadsafe(begin(), loop).result(5)
-
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(fill())
-    finally:
-        loop.close()
+    asyncio.run(fill())
 
 
 def test_an_event_keeps_its_lines_and_cannot_be_broken_out_of() -> None:

@@ -1,0 +1,67 @@
+"""The store in one file: the contract of stores, and what its file promises."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from skylog.cluster import EmbeddedStore, Entry
+from skylog.cluster.embedded import FILE_NAME
+from skylog.errors import ErrorCode, KafkaError, SkylogError
+
+from .store_contract import StoreContract, StoreHome, commit, put
+
+
+class TestEmbeddedStore(StoreContract):
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> StoreHome:
+        return lambda: EmbeddedStore(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1, "entries": {'])
+def test_a_damaged_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    with pytest.raises(SkylogError, match=rf"{FILE_NAME} is damaged"):
+        EmbeddedStore(tmp_path)
+
+
+def test_a_file_of_a_later_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b'{"format": 2, "entries": {}}')
+    with pytest.raises(SkylogError, match="has format 2, this skylog reads 1"):
+        EmbeddedStore(tmp_path)
+
+
+def test_a_crash_before_the_swap_leaves_the_state_before(tmp_path: Path) -> None:
+    async def run() -> None:
+        await commit(EmbeddedStore(tmp_path), put("/a", 1))
+        (tmp_path / FILE_NAME).with_suffix(".json.tmp").write_bytes(b'{"format": 1, "entr')
+        store = EmbeddedStore(tmp_path)
+        assert await store.load("") == {"/a": Entry({"is": 1}, 1)}
+        await commit(store, put("/b", 1))
+        assert set(await EmbeddedStore(tmp_path).load("")) == {"/a", "/b"}
+
+    asyncio.run(run())
+
+
+def test_a_commit_that_cannot_be_written_is_refused_and_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def run() -> None:
+        store = EmbeddedStore(tmp_path)
+        await commit(store, put("/a", 1))
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "fsync", full)
+            with pytest.raises(KafkaError, match="No space left") as caught:
+                await commit(store, put("/a", 2, 1), put("/b", 1))
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert await store.load("") == {"/a": Entry({"is": 1}, 1)}
+        await commit(store, put("/a", 3, 1))
+        assert await EmbeddedStore(tmp_path).load("") == {"/a": Entry({"is": 3}, 2)}
+
+    asyncio.run(run())
