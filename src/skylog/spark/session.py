@@ -28,6 +28,8 @@ def start_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers find the format in this environment
+    if os.environ.get("LC_ALL") in ("C", "POSIX"):
+        os.environ["LC_ALL"] = "C.UTF-8"  # Java would write '?' for letters of a path that are not ASCII
     local = _LOCAL_SETTINGS if master.startswith("local") else {}
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**_SETTINGS, **local, **(settings or {})}.items():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls them
 
+from skylog.spark.jobs.directories import check_directory, spark_path
 from skylog.spark.jobs.event_fields import EVENT_SCHEMA, event_fields
 from skylog.spark.source import FORMAT
 
@@ -57,7 +58,8 @@ class Rekey:
     """Of the source, such as failOnDataLoss."""
 
     def start(self, spark: SparkSession, schedule: Schedule) -> StreamingQuery:
-        """Begin, or go on where the checkpoint ends."""
+        """Begin, or go on where the checkpoint ends. Raises DirectoryError for a state that is a URI."""
+        check_directory(self.state)
         options = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": ",".join(self.sources),
@@ -75,7 +77,7 @@ class Rekey:
             .writeStream.format(FORMAT)
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("topic", self.target)
-            .option("checkpointLocation", str(self.state.absolute()))
+            .option("checkpointLocation", spark_path(self.state))
             .trigger(**schedule.trigger)
             .start()
         )
