@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls them
 
 from skylog.spark.jobs.directories import check_directory, spark_path
 from skylog.spark.jobs.event_fields import EVENT_SCHEMA, event_fields
+from skylog.spark.session import make_active
 from skylog.spark.source import FORMAT
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Rekey:
             options["groupId"] = self.group
         if self.max_offsets is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets)
+        make_active(spark)
         records = spark.readStream.format(FORMAT).options(**options).load()
         return (
             rekey(records, self.key, self.schema)
