@@ -22,7 +22,7 @@ def serve() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         with chdir(request["directory"]):
-            result = CliRunner().invoke(app, request["arguments"], env={"COLUMNS": "200"})
+            result = CliRunner().invoke(app, request["arguments"])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         answer = {"code": result.exit_code, "stdout": result.stdout, "stderr": result.stderr}

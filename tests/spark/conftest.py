@@ -55,6 +55,7 @@ class Commands:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            env={**os.environ, "COLUMNS": "200"},
         )
 
     def run(self, *arguments: object, directory: Path, code: int = 0) -> str:
