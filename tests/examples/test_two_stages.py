@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="the stages run on Spark: pip install -e '
 
 from skylog import Admin
 from skylog.testing import BrokerProcess, consume, produce
+from tests.proof import IS_FULL
 
 STAGES = Path(__file__).parents[2] / "examples" / "two_stages" / "stages.py"
 
@@ -50,10 +51,15 @@ def test_views_are_counted_by_page_and_joined_with_the_catalogue(tmp_path: Path)
         by_page = consume(broker.bootstrap, "views_by_page")
         assert len(by_page) == 12
         assert len({(message.key, message.partition) for message in by_page}) == 2
+        if IS_FULL:
+            check_second_run(broker.bootstrap, tmp_path)
 
-        produce(broker.bootstrap, "pages", [{"page": "/", "title": "Start", "section": "s"}], key="/")
-        produce(broker.bootstrap, "page_views", [view(1, "/", 9.5), view(1, "/a", 3), {"event": "other"}], key="1")
-        found = run_stages(broker.bootstrap, tmp_path)
-        assert found["/"] == {"page": "/", "views": 7, "dwell_s": 3.5, "title": "Start", "section": "s"}
-        assert found["/a"] == {"page": "/a", "views": 1, "dwell_s": 3.0, "title": "A", "section": "s"}
-        assert found["/gone"]["views"] == 6
+
+def check_second_run(bootstrap: str, directory: Path) -> None:
+    """It goes on with the counts of the first."""
+    produce(bootstrap, "pages", [{"page": "/", "title": "Start", "section": "s"}], key="/")
+    produce(bootstrap, "page_views", [view(1, "/", 9.5), view(1, "/a", 3), {"event": "other"}], key="1")
+    found = run_stages(bootstrap, directory)
+    assert found["/"] == {"page": "/", "views": 7, "dwell_s": 3.5, "title": "Start", "section": "s"}
+    assert found["/a"] == {"page": "/a", "views": 1, "dwell_s": 3.0, "title": "A", "section": "s"}
+    assert found["/gone"]["views"] == 6

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from skylog.spark.session import make_active, register_format
 from skylog.testing import BrokerProcess
+
+COMMAND_MASTER = ("--master", "local[1]", "--conf", "spark.driver.memory=1g")
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark_session() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers find the format in this environment
     session = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,2]")  # a task that fails is tried again, as on a cluster
         .appName("skylog-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
@@ -27,8 +33,56 @@ def spark() -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
+    register_format(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def spark(spark_session: SparkSession) -> SparkSession:
+    """The session, active whatever the tests before have done to the connection to its JVM."""
+    make_active(spark_session)
+    return spark_session
+
+
+class Commands:
+    """`skylog` as a process; see `command_server`."""
+
+    def __init__(self, log: IO[bytes]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.command_server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+
+    def run(self, *arguments: object, directory: Path, code: int = 0) -> str:
+        """What the command has written to standard output."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {"arguments": [*map(str, arguments), *COMMAND_MASTER], "directory": str(directory)}
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        answer = json.loads(self._process.stdout.readline() or '{"code": "the server has ended", "stderr": ""}')
+        assert answer["code"] == code, answer["stderr"]
+        said: str = answer["stdout"]
+        return said
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    with (tmp_path_factory.mktemp("commands") / "log").open("wb") as log:
+        found = Commands(log)
+        try:
+            yield found
+        finally:
+            found.close()
 
 
 class Topics:
@@ -52,6 +106,6 @@ class Topics:
         return frame
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def topics(spark: SparkSession, skylog_broker: BrokerProcess) -> Topics:
     return Topics(spark, skylog_broker)

@@ -32,6 +32,7 @@ from skylog.spark.jobs.audit import Period, balance, reports
 from skylog.spark.jobs.audit.books import Answer, NoBalanceTableError, Question, answered
 from skylog.spark.jobs.audit.html_page import MOST_WINDOWS, HtmlPage
 from skylog.testing import BrokerProcess, produce, wait_until
+from tests.spark.conftest import Commands
 
 MINUTE_MS = 60_000
 NOON_MS = 29_500_000 * MINUTE_MS  # early in 2026
@@ -309,12 +310,14 @@ def test_reports_in_commits_are_read_too(spark: SparkSession, audited: BrokerPro
     assert rows == json.loads(run_skylog(audited, "audit", "show", "--topic", "orders", "--json").stdout)
 
 
-def test_the_command_reports_and_ends_with_the_code_of_verify(audited: BrokerProcess, tmp_path: Path) -> None:
-    outputs = ["--report", tmp_path / "audit.html", "--into", tmp_path / "table"]
-    done = run_skylog(audited, "pipeline", "run", "audit", "--once", *LOCAL, *outputs, code=1)
-    assert done.stdout.startswith(run_skylog(audited, "audit", "show").stdout)
-    assert done.stdout.splitlines()[-1] == "not balanced: 8 windows, 6 complete, 1 lost, 1 duplicated"
-    assert run_skylog(audited, "audit", "verify", code=1).stdout.splitlines()[-1] == done.stdout.splitlines()[-1]
+def test_the_command_reports_and_ends_with_the_code_of_verify(
+    commands: Commands, audited: BrokerProcess, tmp_path: Path
+) -> None:
+    outputs = ["--report", tmp_path / "audit.html", "--into", tmp_path / "table", "--bootstrap", audited.bootstrap]
+    said = commands.run("pipeline", "run", "audit", "--once", *outputs, directory=tmp_path, code=1)
+    conclusion = "not balanced: 8 windows, 6 complete, 1 lost, 1 duplicated"
+    assert said == run_skylog(audited, "audit", "show").stdout + conclusion + "\n"
+    assert run_skylog(audited, "audit", "verify", code=1).stdout.splitlines()[-1] == conclusion
     page = (tmp_path / "audit.html").read_text()
     assert '<td class="lost">lost 5 (group search)</td>' in page
     table = f"read_parquet('{tmp_path}/table/*.parquet')"

@@ -161,12 +161,12 @@ def test_a_job_that_runs_continuously_waits_for_a_cluster_that_is_away(
         with ThreadPoolExecutor(1) as pool:
             run = pool.submit(run_increments, *arguments)
             try:
-                wait_until(lambda: job.results == ["before"] or run.done(), 60)
+                wait_until(lambda: job.results == ["before"] or run.done(), "the first record", 60)
                 broker.kill()
-                wait_until(lambda: "waiting for the cluster" in caplog.text or run.done(), 60)
+                wait_until(lambda: "waiting for the cluster" in caplog.text or run.done(), "the job to notice", 60)
                 broker.start()
                 produce(broker.bootstrap, "away", ["after"])
-                wait_until(lambda: len(job.results) == 2 or run.done(), 60)
+                wait_until(lambda: len(job.results) == 2 or run.done(), "the second record", 60)
             finally:
                 stop.set()
             run.result(60)

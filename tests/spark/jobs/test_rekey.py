@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import uuid
 from collections import defaultdict
 from pathlib import Path
@@ -19,7 +17,7 @@ from skylog.spark.jobs.runner import JobError, Progress, plain_errors, run_queri
 from skylog.spark.jobs.schedule import CONTINUOUS, ONCE
 from skylog.spark.jobs.target_topic import ensure_topic
 from skylog.testing import BrokerProcess, consume, produce
-from tests.spark.conftest import Topics
+from tests.spark.conftest import Commands, Topics
 
 PAGES = ["/", "/a", "/b", "/c", "/d"]
 
@@ -97,6 +95,7 @@ def test_a_key_lies_in_one_partition_and_keeps_the_order_of_each_partition_of_th
         orders[message.key, came_from[number_of(message)]].append(number_of(message))
     assert {len(found) for found in partitions.values()} == {1}
     assert len(set.union(*partitions.values())) > 1
+    assert len(orders) == 2 * len(PAGES)
     assert all(numbers == sorted(numbers) for numbers in orders.values())
 
 
@@ -140,18 +139,16 @@ def test_an_expression_that_names_no_field_is_refused(spark: SparkSession, job: 
 
 
 def test_the_command_makes_the_topic_and_ends_when_all_is_done(
-    skylog_broker: BrokerProcess, source: str, tmp_path: Path
+    commands: Commands, skylog_broker: BrokerProcess, source: str, tmp_path: Path
 ) -> None:
     produce_views(skylog_broker.bootstrap, source, 0, 20)
     target = f"{source}-by-user"
     command = [
-        *(sys.executable, "-m", "skylog.cli.main", "pipeline", "run", "rekey", source, "--into", target),
-        *("--key", "user.id", "--partitions", "3", "--once", "--json", "--bootstrap", skylog_broker.bootstrap),
-        *("--master", "local[1]", "--conf", "spark.driver.memory=1g"),
+        *("pipeline", "run", "rekey", source, "--into", target, "--key", "user.id", "--partitions", "3"),
+        *("--once", "--json", "--bootstrap", skylog_broker.bootstrap),
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["records"] for line in done.stdout.splitlines()] == [20]
+    said = commands.run(*command, directory=tmp_path)
+    assert [json.loads(line)["records"] for line in said.splitlines()] == [20]
     assert len(Admin(skylog_broker.bootstrap).describe_topic(target).partitions) == 3
     found = consume(skylog_broker.bootstrap, target)
     assert {(message.key, number_of(message)) for message in found} == {(b"%d" % (n % 7), n) for n in range(20)}

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from skylog.client import Admin
 from skylog.model import TopicPartition
 from skylog.testing import BrokerProcess, wait_until
+from tests.proof import some
 from tests.spark.peers.conftest import PeerDriver
 
 START_MS = 1_700_000_000_000
@@ -70,17 +71,20 @@ def at(topic: str, *places: int) -> dict[str, dict[str, int]]:
 
 @pytest.mark.parametrize(
     ("given", "count"),
-    [
-        ({}, 300),
-        ({"startingOffsets": "earliest", "endingOffsets": "latest", "includeHeaders": "true"}, 300),
-        ({"startingOffsets": (10, -2, 99), "endingOffsets": (20, 7, -1)}, 18),
-        ({"startingOffsetsByTimestamp": (START_MS + 5000, START_MS + 5001, START_MS + 5001)}, 285),
-        ({"endingOffsetsByTimestamp": (START_MS + 5000, START_MS + 99_001, START_MS + 999_000)}, 204),
-        ({"startingTimestamp": START_MS + 20_000, "endingTimestamp": START_MS + 22_000}, 6),
-        ({"minPartitions": 7, "includeHeaders": "true"}, 300),
-        ({"minPartitions": 2}, 300),
-        ({"startingOffsets": (0, 0, 90), "minPartitions": 9}, 210),
-    ],
+    some(
+        [
+            ({"minPartitions": 7, "includeHeaders": "true"}, 300),
+            ({"startingOffsets": (10, -2, 99), "endingOffsets": (20, 7, -1)}, 18),
+            ({"startingTimestamp": START_MS + 20_000, "endingTimestamp": START_MS + 22_000}, 6),
+            ({}, 300),
+            ({"startingOffsets": "earliest", "endingOffsets": "latest", "includeHeaders": "true"}, 300),
+            ({"startingOffsetsByTimestamp": (START_MS + 5000, START_MS + 5001, START_MS + 5001)}, 285),
+            ({"endingOffsetsByTimestamp": (START_MS + 5000, START_MS + 99_001, START_MS + 999_000)}, 204),
+            ({"minPartitions": 2}, 300),
+            ({"startingOffsets": (0, 0, 90), "minPartitions": 9}, 210),
+        ],
+        usual=3,
+    ),
 )
 def test_a_batch_reads_the_same_rows(
     peer: PeerDriver, broker: BrokerProcess, numbers: str, given: dict[str, Any], count: int
@@ -119,10 +123,11 @@ def test_a_compacted_topic_gives_the_same_rows(peer: PeerDriver, broker: BrokerP
     wait_until(lambda: found() == found(), "the topic to stay as it is", 60)
     assert both(peer, options(broker, subscribe=topic, minPartitions=3))["rows"][-1]["offset"] == 2999
     inside = both(peer, options(broker, subscribe=topic, startingOffsets=at(topic, 7), endingOffsets=at(topic, 2900)))
+    assert inside["rows"]
     assert all(7 <= row["offset"] < 2900 for row in inside["rows"])
 
 
-@pytest.mark.parametrize("limit", [7, 50, 1000])
+@pytest.mark.parametrize("limit", some([50, 7, 1000], usual=1))
 def test_a_stream_reads_the_same_micro_batches(
     peer: PeerDriver, broker: BrokerProcess, numbers: str, limit: int, tmp_path: Path
 ) -> None:
@@ -134,7 +139,7 @@ def test_a_stream_reads_the_same_micro_batches(
     assert sum(map(len, ours)) == 150
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", some(["lz4", "none", "gzip", "snappy", "zstd"], usual=1))
 def test_what_one_sink_writes_the_other_source_reads(
     peer: PeerDriver, broker: BrokerProcess, admin: Admin, codec: str
 ) -> None:
@@ -162,7 +167,7 @@ def test_keyed_rows_lie_in_the_same_partitions(peer: PeerDriver, broker: BrokerP
     assert places["skylog"] == places["kafka"]
 
 
-@pytest.mark.parametrize("form", ["kafka", "skylog"])
+@pytest.mark.parametrize("form", some(["skylog", "kafka"], usual=1))
 def test_a_stream_that_one_sink_writes_the_other_source_reads(
     peer: PeerDriver, broker: BrokerProcess, admin: Admin, numbers: str, form: str, tmp_path: Path
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -16,22 +14,6 @@ def session(master: str) -> SparkSession:
     builder: Any = SparkSession.builder
     settings = {"spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
     return builder.master(master).config(map=settings).getOrCreate()  # type: ignore[no-any-return]  # untyped
-
-
-def retry(bootstrap: str, topic: str, marks: str) -> None:
-    """Write 1000 rows; the first attempt of every task fails after its rows have been encoded."""
-
-    def fail_once(partition: int, rows: Iterator[Any]) -> Iterator[Any]:
-        yield from rows
-        mark = Path(marks, str(partition))
-        if not mark.exists():
-            mark.touch()
-            raise RuntimeError("the first attempt fails")
-
-    spark = session("local[2,3]")
-    rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id as string) value").rdd.mapPartitionsWithIndex(fail_once)
-    writer = spark.createDataFrame(rows, "value string").write.format("skylog")
-    writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic).mode("append").save()
 
 
 def copy(bootstrap: str, source: str, target: str, checkpoint: str, per_trigger: str = "10000") -> None:
@@ -55,4 +37,4 @@ def numbers(bootstrap: str, topic: str, count: str, staging: str) -> None:
 
 
 if __name__ == "__main__":
-    {"retry": retry, "copy": copy, "numbers": numbers}[sys.argv[1]](*sys.argv[2:])
+    {"copy": copy, "numbers": numbers}[sys.argv[1]](*sys.argv[2:])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Self
+
+from tests.spark.chance import chance
 
 
 class SinkJob:
@@ -42,7 +43,7 @@ class SinkJob:
         pids = {
             "driver": [self._process.pid],
             "java": javas[:1],
-            "worker": random.sample(workers, min(len(workers), 1)),
+            "worker": chance().sample(workers, min(len(workers), 1)),
             "all": [self._process.pid, *below],
         }[victim]
         for pid in pids:

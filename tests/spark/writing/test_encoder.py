@@ -57,7 +57,9 @@ def test_records_come_out_as_they_went_in(rows: list[tuple], codec: Codec, batch
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=100))
 def test_a_batch_is_not_larger_than_asked_unless_one_record_is(values: list[bytes]) -> None:
     rows = RecordRows(pa.array(values, pa.large_binary()), None, None, np.zeros(len(values), dtype=np.int64))
-    for batch in encode(rows, np.zeros(len(values), dtype=np.int64), Codec.NONE, 250):
+    batches = list(encode(rows, np.zeros(len(values), dtype=np.int64), Codec.NONE, 250))
+    assert sum(batch.header.record_count for batch in batches) == len(values)
+    for batch in batches:
         assert batch.header.size_bytes <= 250 or batch.header.record_count == 1
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,8 +12,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from skylog.client import Admin
+from skylog.spark.errors import OptionError
+from skylog.spark.source import SkylogSource
 from skylog.testing import BrokerProcess, consume
 
 ROWS = "key binary, value binary, headers array<struct<key:string,value:binary>>, partition int"
@@ -147,31 +148,29 @@ def test_a_job_that_fails_writes_nothing(sink: Sink, topic: str) -> None:
     assert not list(sink.staging.glob("0-3-*"))  # others may have ended after the job, when nobody removes anything
 
 
-def test_a_task_that_is_tried_again_writes_its_rows_once(
-    skylog_broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    job = "tests.spark.writing.sink_job"
-    command = [sys.executable, "-m", job, "retry", skylog_broker.bootstrap, topic, str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=100)
-    assert len(list(tmp_path.iterdir())) == 4
-    assert sorted(int(m.value) for m in consume(skylog_broker.bootstrap, topic)) == list(range(1000))
+def test_a_task_that_is_tried_again_writes_its_rows_once(sink: Sink, topic: str, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def fail_once(partition: int, rows: Iterator[Any]) -> Iterator[Any]:
+        yield from rows
+        if not (marks / str(partition)).exists():
+            (marks / str(partition)).touch()
+            raise RuntimeError("the first attempt fails")
+
+    rows = sink.spark.range(0, 1000, 1, 4).selectExpr("cast(id as string) value").rdd
+    sink.write(sink.spark.createDataFrame(rows.mapPartitionsWithIndex(fail_once), "value string"), topic=topic)
+    assert len(list(marks.iterdir())) == 4
+    assert sorted(int(m.value) for m in consume(sink.bootstrap, topic)) == list(range(1000))
 
 
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ("cast(id as string) key", {"topic": "t"}, "required column 'value' is not there; columns: key"),
-        ("cast(id as string) value", {}, "no topic is named"),
-        ("id value", {"topic": "t"}, "column 'value' has type bigint; it must be string or binary"),
-        ("'v' value; id partition", {"topic": "t"}, "column 'partition' has type bigint; it must be integer"),
-        ("'v' value; array('h') as headers", {"topic": "t"}, "column 'headers' has type array<string>"),
         ("'v' value; cast(null as string) topic", {}, "column 'topic' has a null"),
         ("'v' value; 4 partition", {"topic": "TOPIC"}, "column 'partition' has 4; topic 'TOPIC' has partitions 0 to 3"),
         ("'v' value", {"topic": "no good!"}, "cannot write to topic 'no good!'"),
         ("'v' value", {"topic": "t", "mode": "overwrite"}, "can only be appended to"),
-        ("'v' value", {"topik": "t"}, "did you mean 'topic'"),
-        ("'v' value", {"topic": "t", "kafka.compression.type": "rar"}, "expected one of none, gzip"),
-        ("'v' value", {"topic": "t", "kafka.security.protocol": "SSL"}, "plain connections only"),
         ("'v' value", {"topic": "t", "stagingLocation": "s3://bucket"}, "expected a directory that can be mounted"),
         ("repeat('v', 2000) value", {"topic": "TOPIC", "kafka.max.request.size": "1000"}, "raise kafka.max.request"),
     ],
@@ -181,3 +180,29 @@ def test_what_is_wrong_is_said(sink: Sink, topic: str, rows: str, options: dict[
     with pytest.raises(PySparkException) as raised:
         sink.write(frame, **{key: value.replace("TOPIC", topic) for key, value in options.items()})
     assert message.replace("TOPIC", topic) in str(raised.value)
+
+
+VALUE = StructField("value", StringType())
+PLACES = ArrayType(StringType())
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ([StructField("key", StringType())], {"topic": "t"}, "required column 'value' is not there; columns: key"),
+        ([VALUE], {}, "no topic is named"),
+        ([StructField("value", LongType())], {"topic": "t"}, "'value' has type bigint; it must be string or binary"),
+        ([VALUE, StructField("partition", LongType())], {"topic": "t"}, "'partition' has type bigint; it must be int"),
+        ([VALUE, StructField("headers", PLACES)], {"topic": "t"}, "column 'headers' has type array<string>"),
+        ([VALUE], {"topik": "t"}, "did you mean 'topic'"),
+        ([VALUE], {"topic": "t", "kafka.compression.type": "rar"}, "expected one of none, gzip"),
+        ([VALUE], {"topic": "t", "kafka.security.protocol": "SSL"}, "plain connections only"),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_task_starts(
+    columns: list[StructField], options: dict[str, str], message: str
+) -> None:
+    source = SkylogSource({"kafka.bootstrap.servers": "127.0.0.1:1", **options})
+    with pytest.raises(OptionError) as raised:
+        source.writer(StructType(columns), overwrite=False)
+    assert message in str(raised.value)

@@ -30,7 +30,7 @@ from skylog.cli.audit import (
 )
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_when
 from skylog.cli.output import fail, note, print_json, write
-from skylog.cli.pipelines.running import Every, Master, Once, SparkConf, Work, running
+from skylog.cli.pipelines.running import Every, Master, Once, SparkConf, Work, checked_directory, running
 from skylog.printable import iso_time
 
 if TYPE_CHECKING:
@@ -49,7 +49,12 @@ Last = Annotated[
 ]
 Into = Annotated[
     Path | None,
-    typer.Option("--into", metavar="DIR", help="Write the balance as a Parquet table, replacing the last one."),
+    typer.Option(
+        "--into",
+        metavar="DIR",
+        help="Write the balance as a Parquet table, replacing the last one.",
+        callback=checked_directory,
+    ),
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page for browsers.")]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_pairs
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, checked_directory, running
 
 _SIZE: Final = re.compile(r"(\d+)\s*(KiB|MiB|GiB|kB|MB|GB|B)?")
 _UNITS_BYTES: Final = {
@@ -26,7 +26,13 @@ _UNITS_BYTES: Final = {
 def land(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics to land.", show_default=False)],
     warehouse: Annotated[
-        Path, typer.Option("--warehouse", metavar="DIR", help="Where the tables are, a directory for each topic.")
+        Path,
+        typer.Option(
+            "--warehouse",
+            metavar="DIR",
+            help="Where the tables are, a directory for each topic.",
+            callback=checked_directory,
+        ),
     ] = Path("warehouse"),
     schema: Annotated[
         str | None,

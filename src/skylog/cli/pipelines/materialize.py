@@ -10,7 +10,7 @@ import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs, parse_when
 from skylog.cli.output import fail, note
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, checked_directory, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 def materialize(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The changelog.", show_default=False)],
-    table: Annotated[Path, typer.Option("--table", metavar="DIR", help="The table's directory.", show_default=False)],
+    table: Annotated[
+        Path,
+        typer.Option(
+            "--table", metavar="DIR", help="The table's directory.", show_default=False, callback=checked_directory
+        ),
+    ],
     schema: Annotated[
         str,
         typer.Option("--schema", metavar="DDL", help="The fields of a row: 'id INT, name STRING'.", show_default=False),
@@ -32,7 +37,13 @@ def materialize(
         ),
     ] = None,
     into: Annotated[
-        Path | None, typer.Option("--into", metavar="DIR", help="With --as-of: a directory that is not there yet.")
+        Path | None,
+        typer.Option(
+            "--into",
+            metavar="DIR",
+            help="With --as-of: a directory that is not there yet.",
+            callback=checked_directory,
+        ),
     ] = None,
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Keep all changes beside the table, for --as-of.")
@@ -78,6 +89,7 @@ def materialize(
 
 def _write_past(spark: SparkSession, table: Path, when: str, into: Path) -> None:
     from skylog.spark.jobs.materialize.past import as_of, offsets_at
+    from skylog.spark.jobs.parquet import write_parquet
     from skylog.spark.jobs.runner import plain_errors
     from skylog.spark.reading.positions import parse_offsets
 
@@ -86,6 +98,6 @@ def _write_past(spark: SparkSession, table: Path, when: str, into: Path) -> None
             offsets = parse_offsets("--as-of", when)
         else:
             offsets = offsets_at(spark, table, parse_when(when, time.time_ns() // 1_000_000, "--as-of"))
-        as_of(spark, table, offsets).write.parquet(str(into.absolute()))
+        write_parquet(as_of(spark, table, offsets), into)
     places = ", ".join(f"{key} at {offset}" for key, offset in sorted(offsets.items()))
     note(f"wrote {into}: {places}")

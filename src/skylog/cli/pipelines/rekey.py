@@ -9,7 +9,7 @@ import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
 from skylog.cli.output import note
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, checked_directory, running
 
 
 def rekey(
@@ -36,7 +36,11 @@ def rekey(
     state: Annotated[
         Path | None,
         typer.Option(
-            "--state", metavar="DIR", help="Where progress is kept.", show_default="skylog-state/rekey-TOPIC-to-TOPIC"
+            "--state",
+            metavar="DIR",
+            help="Where progress is kept.",
+            show_default="skylog-state/rekey-TOPIC-to-TOPIC",
+            callback=checked_directory,
         ),
     ] = None,
     group: Annotated[str, typer.Option("--group", help="The consumer group that shows the progress.")] = "rekey",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_pairs
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, running
+from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, checked_directory, running
 
 
 def rising(
@@ -17,7 +17,13 @@ def rising(
         str, typer.Option("--into", metavar="TOPIC", help="The topic of the ranking; made, compacted, if missing.")
     ] = "rising_pages",
     table: Annotated[
-        Path, typer.Option("--table", metavar="DIR", help="The table of the ranking; also keeps the counts.")
+        Path,
+        typer.Option(
+            "--table",
+            metavar="DIR",
+            help="The table of the ranking; also keeps the counts.",
+            callback=checked_directory,
+        ),
     ] = Path("rising"),
     page: Annotated[
         str | None,

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from threading import Event
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
@@ -18,6 +19,7 @@ import typer
 from skylog.cli.options import parse_duration_ms, parse_pairs
 from skylog.cli.output import note, write
 from skylog.cli.requirements import check_requirements
+from skylog.spark.jobs.directories import DirectoryError, check_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +50,16 @@ SourceOptions = Annotated[
         help="An option of the data source, such as failOnDataLoss=false; may be given many times.",
     ),
 ]
+
+
+def checked_directory(path: Path | None) -> Path | None:
+    """A callback for options that name a directory: URIs are refused before Spark starts."""
+    if path is not None:
+        try:
+            check_directory(path)
+        except DirectoryError as error:
+            raise typer.BadParameter(str(error)) from error
+    return path
 
 
 class Work(NamedTuple):

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls them
 
+from skylog.spark.jobs.directories import check_directory, spark_path
 from skylog.spark.jobs.event_fields import EVENT_SCHEMA, event_fields
+from skylog.spark.session import make_active
 from skylog.spark.source import FORMAT
 
 if TYPE_CHECKING:
@@ -57,7 +59,8 @@ class Rekey:
     """Of the source, such as failOnDataLoss."""
 
     def start(self, spark: SparkSession, schedule: Schedule) -> StreamingQuery:
-        """Begin, or go on where the checkpoint ends."""
+        """Begin, or go on where the checkpoint ends. Raises DirectoryError for a state that is a URI."""
+        check_directory(self.state)
         options = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": ",".join(self.sources),
@@ -69,13 +72,14 @@ class Rekey:
             options["groupId"] = self.group
         if self.max_offsets is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets)
+        make_active(spark)
         records = spark.readStream.format(FORMAT).options(**options).load()
         return (
             rekey(records, self.key, self.schema)
             .writeStream.format(FORMAT)
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("topic", self.target)
-            .option("checkpointLocation", str(self.state.absolute()))
+            .option("checkpointLocation", spark_path(self.state))
             .trigger(**schedule.trigger)
             .start()
         )

@@ -29,6 +29,7 @@ from typing import Any, Final, Self
 
 from skylog.errors import SkylogError
 from skylog.model import TopicPartition
+from skylog.spark.jobs.directories import check_directory
 from skylog.spark.reading.positions import offsets_from_json, offsets_json
 from skylog.storage.files import sync_directory
 
@@ -72,10 +73,10 @@ class Draft:
 
 class VersionedTable:
     """The table for the job that writes it: `with VersionedTable(path) as table`. Parts in `history` are kept for ever,
-    other parts as long as their version."""
+    other parts as long as their version. Raises DirectoryError for a URI."""
 
     def __init__(self, path: Path, history: frozenset[str] = frozenset()) -> None:
-        self.path = path.absolute()
+        self.path = check_directory(path).absolute()
         self.history = history
         self._lock: int | None = None
         self.version: Version | None = None

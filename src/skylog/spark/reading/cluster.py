@@ -18,6 +18,7 @@ from skylog.client import Connection
 from skylog.errors import SkylogError
 from skylog.model import NO_OFFSET, TopicPartition
 from skylog.spark.kafka_settings import is_read_committed, library_settings
+from skylog.spark.reading.group_commits import GroupCommits
 
 T = TypeVar("T")
 
@@ -31,7 +32,9 @@ class Cluster:
     """Asks a cluster. One object serves one thread. Raises what `skylog.client` raises."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._kafka = kafka
         self._connection = UserConnection(kafka)
+        self._commits: dict[str, GroupCommits] = {}
         self._client = self._connection.admin_client()
         level = IsolationLevel.READ_COMMITTED if is_read_committed(kafka) else IsolationLevel.READ_UNCOMMITTED
         self._isolation: Any = level
@@ -61,9 +64,9 @@ class Cluster:
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit for a group that has no members. Raises KafkaError if it has."""
-        asked = [ConsumerGroupTopicPartitions(group, [LibraryPartition(*key, at) for key, at in offsets.items()])]
-        futures = self._client.alter_consumer_group_offsets(asked, request_timeout=self._connection.timeout_s)
-        self._group_rows(futures, group, "commit")
+        if group not in self._commits:
+            self._commits[group] = GroupCommits(UserConnection(self._kafka), group)
+        self._commits[group].commit(offsets)
 
     def _group_rows(self, futures: Mapping[str, Any], group: str, doing: str) -> list[LibraryPartition]:
         doing = f"cannot {doing} of group '{group}'; it must have no members of another kind"

@@ -7,14 +7,15 @@ leaves behind when its process is killed is removed with the files of its micro-
 from __future__ import annotations
 
 import os
+import re
 import socket
 import tempfile
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -27,6 +28,7 @@ from skylog.storage.files import sync_directory
 
 SUFFIX: Final = ".staged"
 _DIRECTORY: Final = "skylog-sink"
+_LOCATION: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?://(?=/))?)?(.*)", re.DOTALL)
 
 
 class StagedBatch(NamedTuple):
@@ -51,6 +53,10 @@ class StagedFile(WriterCommitMessage):
     batches: tuple[StagedBatch, ...]
     host: str
     query_id: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(batch.size_bytes for batch in self.batches)
 
 
 class StagingFile:
@@ -95,29 +101,39 @@ def staging_directory(options: WriteOptions) -> Path:
 def lasting_directory(options: WriteOptions) -> Path | None:
     """The directory that the options name, or that lies beside the checkpoint; None if there is but a temporary one."""
     if options.staging_location is not None:
-        path = _local_path(options.staging_location)
+        path = _local_path(options.staging_location, unquote)
         if path is None:
             raise OptionError(f"stagingLocation={options.staging_location}: expected a directory that can be mounted")
         return path
-    beside = options.checkpoint_location and _local_path(options.checkpoint_location)
+    beside = options.checkpoint_location and _local_path(options.checkpoint_location, str)  # Spark decodes none
     return beside / _DIRECTORY if beside else None
 
 
-def _local_path(location: str) -> Path | None:
-    parts = urlsplit(location)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    return None if parts.scheme else Path(location).absolute()
+def _local_path(location: str, decode: Callable[[str], str]) -> Path | None:
+    """The path that `location` names, or None. `decode` is for what follows `file:`."""
+    match = _LOCATION.fullmatch(location)
+    assert match is not None, location
+    scheme, path = match.groups()
+    if scheme is None:
+        return Path(path).absolute()
+    return Path(decode(path)).absolute() if scheme == "file" else None
 
 
 def check_files(files: Iterable[StagedFile]) -> None:
-    """Raise SkylogError unless all files can be seen from here."""
+    """Raise SkylogError unless all files can be seen from here, as long as they were written."""
     for file in files:
-        if file.path and not os.path.exists(file.path):
+        if file.path and _size_bytes(file.path) != file.size_bytes:
             raise SkylogError(
-                f"{file.path}, which a task has written on {file.host}, is not there on {socket.gethostname()}: set "
-                "the option stagingLocation to a directory that the driver shares with all executors"
+                f"{file.path}, which a task has written on {file.host}, is not there on {socket.gethostname()}, or not "
+                "all of it: set the option stagingLocation to a directory that the driver shares with all executors"
             )
+
+
+def _size_bytes(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
 
 
 def remove_files(paths: Iterable[str]) -> None:

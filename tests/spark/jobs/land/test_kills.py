@@ -24,11 +24,12 @@ from skylog.spark.jobs.land.commit_log import CommitLog
 from skylog.spark.jobs.land.table import home_of
 from skylog.testing import BrokerProcess, wait_until
 from tests.proof import proof
+from tests.spark.chance import chance
 
-EVENTS = proof(1_000_000, 100_000)
-IN_ONE_INCREMENT = EVENTS // 16
+EVENTS = proof(1_000_000, 20_000)
+IN_ONE_INCREMENT = EVENTS // proof(16, 8)
 VICTIMS = ("driver", "JVM", "worker", "driver", "JVM")
-KILLS = proof(5, 2)
+KILLS = proof(5, 1)
 PATIENCE_S = 120
 
 
@@ -111,10 +112,10 @@ def is_in_the_middle(table: Path) -> bool:
     return any((home_of(table) / "staging").glob("*/events/_temporary/**/*.parquet"))
 
 
-def moment(table: Path) -> tuple[Callable[[], object], str]:
+def moment(table: Path, drawn: random.Random) -> tuple[Callable[[], object], str]:
     """When to strike: while an increment is written, or right after a commit."""
-    enough = landed(table) + random.randrange(1, 2 * IN_ONE_INCREMENT)
-    if random.random() < 0.5:
+    enough = landed(table) + drawn.randrange(1, 2 * IN_ONE_INCREMENT)
+    if drawn.random() < 0.5:
         return lambda: landed(table) >= enough, f"{enough} offsets in {table}"
     return lambda: is_in_the_middle(table) or landed(table) >= enough, f"an increment of {table}"
 
@@ -134,9 +135,10 @@ def test_events_land_once_each_while_everything_is_killed(
     Admin(bootstrap).create_topic(topic, partitions=2)
     fill(bootstrap, topic)
     table, output = tmp_path / "warehouse" / topic, tmp_path / "output"
-    for victim in random.sample(VICTIMS, KILLS):
+    drawn = chance()
+    for victim in drawn.sample(VICTIMS, KILLS):
         with job(bootstrap, topic, table.parent, output) as driver:
-            ready, what = moment(table)
+            ready, what = moment(table, drawn)
             wait_until(ready, what, PATIENCE_S)
             assert driver.poll() is None, output.read_text()
             kill(driver, victim)

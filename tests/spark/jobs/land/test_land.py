@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
@@ -21,11 +25,15 @@ from skylog import Admin, Producer
 from skylog.audit import AUDIT_TOPIC, ProducerAudit, Report, Tier
 from skylog.cli.main import app
 from skylog.client import ConsumerGroups
+from skylog.spark.jobs.increments import Increment, Increments
 from skylog.spark.jobs.land import LandSettings, MergeSettings, TableError, land, snapshot
-from skylog.spark.jobs.land.table import home_of
+from skylog.spark.jobs.land.commit_log import CommitLog
+from skylog.spark.jobs.land.completeness import is_whole
+from skylog.spark.jobs.land.table import Table, home_of
 from skylog.spark.jobs.runner import Progress
 from skylog.spark.jobs.schedule import CONTINUOUS
 from skylog.testing import BrokerProcess, consume, wait_until
+from tests.spark.jobs.land.making import stage
 
 NOON_MS = 1_772_366_400_000  # 2026-03-01T12:00Z
 HOUR_MS = 3_600_000
@@ -274,11 +282,76 @@ def test_readers_never_see_a_wrong_number_while_increments_and_merges_run(
     assert any(commit["removed"] for commit in log)
 
 
-def test_the_command_lands_what_is_there_and_ends(
-    skylog_broker: BrokerProcess, spark: SparkSession, topic: str, tmp_path: Path
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"}
+
+
+def test_offsets_that_compaction_has_left_without_a_record_are_no_loss(spark: SparkSession, tmp_path: Path) -> None:
+    with BrokerProcess(settings={"log.cleaner.backoff.ms": "50"}) as broker:
+        bootstrap = broker.bootstrap
+        Admin(bootstrap).create_topic("users", partitions=1, configs=COMPACTED)
+        for start in range(0, 400, 50):  # a batch is never divided among segments
+            with Producer(bootstrap) as producer, producer.batch():
+                for number in range(start, start + 50):
+                    producer.send("users", event(number) if number % 3 else b"no event", key=str(number % 7))
+        wait_until(lambda: len(consume(bootstrap, "users")) < 200, "compaction", 60)
+        Admin(bootstrap).alter_configs("users", {"min.compaction.lag.ms": "86400000000000"})  # it stays as it is
+        kept = settled(lambda: sorted(message.offset for message in consume(bootstrap, "users")))
+        land(spark, bootstrap, ["users"], LandSettings(tmp_path))
+        sides = [tree(tmp_path / "users"), tree(tmp_path / "users__unparsed")]
+        assert sorted(row[0] for side in sides for row in query(side, "SELECT _offset FROM t")) == kept
+        assert kept[-1] == 399
+
+
+def settled(look: Callable[[], list[int]]) -> list[int]:
+    """What is found twice in a row."""
+    before, found = list[int](), look()
+    while found != before:
+        time.sleep(0.5)
+        before, found = found, look()
+    return found
+
+
+def test_records_that_are_in_the_log_and_not_in_the_files_are_an_error(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    result = CliRunner().invoke(
-        app, ["pipeline", "run", "land", topic, "--warehouse", str(tmp_path), "--file-size", "many", "--once"]
-    )
+    send(skylog_broker.bootstrap, topic, range(10))
+    increments = Increments(skylog_broker.bootstrap, [topic])
+    increment = increments.next(None)
+    assert increment is not None
+    records = increments.frame(spark, increment)
+    with closing(Table(tmp_path / topic, topic)) as table:
+        files = stage(table, range(5))  # of partition 0 all, of partition 1 none
+        with pytest.raises(TableError, match=rf"{topic}-1: 5 records are in the log from offset 0 up to 5, and 0 were"):
+            is_whole({topic: files}, increment, records)
+        assert is_whole({topic: files}, alone(increment, 0), records)
+        twice = [*files, *files[:1]]
+        assert not is_whole({topic: twice}, alone(increment, 0), records)
+
+
+def alone(increment: Increment, partition: int) -> Increment:
+    start = {key: offset for key, offset in increment.start.items() if key.partition == partition}
+    return Increment(start, increment.end)
+
+
+def test_the_command_lands_what_is_there_and_ends(skylog_broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    """In a warehouse whose path is not plain, and where programs are to speak ASCII only."""
+    bootstrap, warehouse = skylog_broker.bootstrap, tmp_path / "wé [x] a:b %41"
+    send(bootstrap, topic, range(20))
+    command = [sys.executable, "-m", "skylog.cli.main", "pipeline", "run", "land", topic, "--once", "--json"]
+    command += ["--warehouse", str(warehouse), "--bootstrap", bootstrap, "--master", "local[1]"]
+    environment = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["records"] for line in done.stdout.splitlines()] == [20]
+    rows = ds.dataset(snapshot(warehouse / topic)).to_table(["id", "_partition", "_offset"]).to_pylist()
+    assert sorted(row["id"] for row in rows) == [f"{number:08d}" for number in range(20)]
+    assert len({(row["_partition"], row["_offset"]) for row in rows}) == 20
+    assert CommitLog(home_of(warehouse / topic) / "log").read().end_offsets == {0: 10, 1: 10}
+    assert snapshot(warehouse / topic, unparsed=True) == []
+
+
+def test_a_size_that_is_none_is_refused_before_spark_starts(topic: str, tmp_path: Path) -> None:
+    command = ["pipeline", "run", "land", topic, "--warehouse", str(tmp_path), "--file-size", "many", "--once"]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 2
     assert "is no size" in result.output

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +21,7 @@ from skylog.spark.jobs.materialize import AsOfError, Materialize, TableError, as
 from skylog.spark.jobs.runner import Progress, run_increments
 from skylog.spark.jobs.schedule import ONCE
 from skylog.testing import BrokerProcess, consume, produce, wait_until
+from tests.spark.conftest import Commands
 
 SCHEMA = "name STRING, age INT"
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"}
@@ -220,18 +219,16 @@ def test_a_table_belongs_to_one_topic(spark: SparkSession, changelog: Changelog,
         run(spark, other, tmp_path)
 
 
-def test_the_command_keeps_the_table_and_writes_it_as_it_was(changelog: Changelog, tmp_path: Path) -> None:
+def test_the_command_keeps_the_table_and_writes_it_as_it_was(
+    commands: Commands, changelog: Changelog, tmp_path: Path
+) -> None:
     changelog.change(50)
     table, past = tmp_path / "users", tmp_path / "users-then"
     ends = {0: 9, 1: 12}
     when = json.dumps({changelog.topic: {str(number): end for number, end in ends.items()}})
-    command = [
-        *(sys.executable, "-m", "skylog.cli.main", "pipeline", "run", "materialize", changelog.topic),
-        *("--table", str(table), "--schema", SCHEMA, "--as-of", when, "--into", str(past)),
-        *("--bootstrap", changelog.bootstrap, "--master", "local[1]", "--conf", "spark.driver.memory=1g"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
+    command = ["pipeline", "run", "materialize", changelog.topic, "--table", table, "--schema", SCHEMA]
+    past_options = ["--as-of", when, "--into", past, "--bootstrap", changelog.bootstrap]
+    commands.run(*command, *past_options, directory=tmp_path)
 
     def read(directory: Path) -> Rows:
         with duckdb.connect() as connection:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import time
 import uuid
 from pathlib import Path
@@ -25,7 +23,7 @@ from skylog.spark.jobs.runner import run_increments
 from skylog.spark.jobs.schedule import ONCE
 from skylog.spark.jobs.versioned_table import TableError, VersionedTable, newest_version
 from skylog.testing import BrokerProcess, consume, produce
-from tests.spark.conftest import Topics
+from tests.spark.conftest import Commands, Topics
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
@@ -151,18 +149,14 @@ def test_buckets_of_another_size_are_refused(topics: Topics, topic: str, tmp_pat
 
 
 def test_the_command_ranks_what_the_events_library_fires(
-    skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+    commands: Commands, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     with Producer(skylog_broker.bootstrap) as producer:
         events = EventLog(producer, topic=topic, application="site")
         for page in ("/", "/hot", "/hot"):
             events.fire("page.view", 7, path=page)
-    command = [
-        *(sys.executable, "-m", "skylog.cli.main", "pipeline", "run", "rising", topic, "--into", f"{topic}-out"),
-        *("--table", str(tmp_path), "--once", "--bootstrap", skylog_broker.bootstrap),
-        *("--master", "local[1]", "--conf", "spark.driver.memory=1g"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    assert [(row["page"], row["views"]) for row in table_rows(tmp_path)] == [("/hot", 2), ("/", 1)]
+    table = tmp_path / "table"
+    command = ["pipeline", "run", "rising", topic, "--into", f"{topic}-out", "--table", table, "--once"]
+    commands.run(*command, "--bootstrap", skylog_broker.bootstrap, directory=tmp_path)
+    assert [(row["page"], row["views"]) for row in table_rows(table)] == [("/hot", 2), ("/", 1)]
     assert topic_pages(skylog_broker.bootstrap, f"{topic}-out") == {"/hot": 1, "/": 2}

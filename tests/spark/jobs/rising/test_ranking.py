@@ -45,8 +45,7 @@ def test_a_page_rises_by_what_exceeds_its_past(spark: SparkSession) -> None:
         },
     )
     found = {row["page"]: row for row in ranked(rising(views))}
-    assert list(found)[:2] == ["new", "doubled"]
-    assert found.keys() - {"steady"} == {"new", "doubled", "rare", "clock"}
+    assert list(found) == ["new", "doubled", "clock", "rare", "steady"]
     assert [row["rank"] for row in found.values()] == list(range(1, len(found) + 1))
     new, doubled = found["new"], found["doubled"]
     assert (new["views"], new["expected"], new["score"], new["total"]) == (300, 0, 300, 300)
@@ -54,8 +53,7 @@ def test_a_page_rises_by_what_exceeds_its_past(spark: SparkSession) -> None:
     assert doubled["expected"] == pytest.approx(360, rel=1e-5)
     assert (doubled["views"], doubled["total"]) == (720, 8280 + 720)
     assert doubled["score"] == pytest.approx((720 - doubled["expected"]) / sqrt(doubled["expected"] + 1))
-    if "steady" in found:
-        assert found["steady"]["score"] < 0.1
+    assert 0 < found["steady"]["score"] < 1e-4  # as expected, but for the millisecond
 
 
 def test_time_is_that_of_the_newest_event(spark: SparkSession) -> None:

@@ -23,6 +23,7 @@ import pymongo
 import pytest
 
 from skylog.testing import wait_until
+from tests.proof import IS_FULL
 
 FERRET = Path(__file__).with_name("ferret")
 CACHE = Path.home() / ".cache" / "skylog-tests"
@@ -119,6 +120,8 @@ def _ferret() -> str:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
+            if not IS_FULL:
+                pytest.skip("FerretDB, for MongoDB's protocol, takes minutes to build: run `make proof` once")
             for file in recipe:
                 shutil.copy(file, folder)
             _build(folder)

@@ -18,8 +18,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skylog import Admin
+from skylog.spark.session import make_active
 from skylog.testing import BrokerProcess
 from tests.proof import IS_FULL, proof
+from tests.spark.chance import chance
 from tests.spark.jobs.visits.databases import Contents, contents, wait_for
 
 EVENTS = proof(1_000_000, 100_000)
@@ -32,12 +34,13 @@ PATIENCE_S = 300
 
 
 @pytest.fixture(scope="module")
-def million(spark: SparkSession, skylog_broker: BrokerProcess) -> str:
+def million(spark_session: SparkSession, skylog_broker: BrokerProcess) -> str:
     """The topic. Event n is of organisation n % 10 and day n % 3; every hundredth is none."""
     topic = f"million-{uuid.uuid4().hex[:8]}"
     Admin(skylog_broker.bootstrap).create_topic(topic, 4, configs={"retention.ms": "-1"})  # its time is long ago
     event = f"""'{{"event": "page.view", "attributes": {{"org_id": ' || id % {ORGANISATIONS} || '}}}}'"""
-    rows = spark.range(0, EVENTS, 1, 4).selectExpr(
+    make_active(spark_session)
+    rows = spark_session.range(0, EVENTS, 1, 4).selectExpr(
         f"CASE WHEN id % 100 = 99 THEN 'no event' ELSE {event} END AS value",
         "CAST(id AS STRING) AS key",
         f"TIMESTAMP_SECONDS({MAY_1_S} + 86400 * (id % {DAYS}) + id % 86400) AS timestamp",
@@ -80,7 +83,7 @@ def processes_below(pid: int) -> dict[int, str]:
     return found
 
 
-def victim(driver: int, kind: str) -> int | None:
+def victim(driver: int, kind: str, drawn: random.Random) -> int | None:
     """The driver's Python, its JVM, or one of Spark's Python processes; None where there is none at the moment."""
     if kind == "driver":
         return driver
@@ -90,7 +93,7 @@ def victim(driver: int, kind: str) -> int | None:
         return None  # somebody has ended while we looked
     marks = {"jvm": "org.apache.spark.deploy", "worker": "pyspark.daemon"}
     found = [pid for pid, command in below.items() if marks[kind] in command]
-    return random.choice(found) if found else None
+    return drawn.choice(found) if found else None
 
 
 @pytest.mark.skipif(not IS_FULL, reason="with `make proof`")
@@ -106,14 +109,15 @@ def test_events_are_counted_once_whoever_is_killed(
         return sum(contents(database, table).values())
 
     kinds = ["driver", "jvm", "worker"]
-    kinds = random.sample([*kinds, *random.choices(kinds, k=2)], KILLS)
+    drawn = chance()
+    kinds = drawn.sample([*kinds, *drawn.choices(kinds, k=2)], KILLS)
     for number, target in enumerate(kinds):
-        enough = max(counted(), number * EVENTS // (KILLS + 2)) + random.randrange(1, 3 * BATCH)
+        enough = max(counted(), number * EVENTS // (KILLS + 2)) + drawn.randrange(1, 3 * BATCH)
         with job(skylog_broker.bootstrap, million, database, table, log) as driver:
             wait_for(lambda: counted() >= enough or driver.poll() is not None, f"{enough} in {table}", PATIENCE_S)  # noqa: B023
             assert driver.poll() is None, log.read_text()[-3000:]
-            time.sleep(random.random())  # anywhere in a batch
-            pid = wait_for(lambda: victim(driver.pid, target), f"a {target}", PATIENCE_S)  # noqa: B023
+            time.sleep(drawn.random())  # anywhere in a batch
+            pid = wait_for(lambda: victim(driver.pid, target, drawn), f"a {target}", PATIENCE_S)  # noqa: B023
             assert counted() < COUNTED, "it has come to its end too soon to be killed"
             os.kill(pid, signal.SIGKILL)
             if target == "jvm":

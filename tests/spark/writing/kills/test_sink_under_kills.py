@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from pathlib import Path
 from typing import Final
@@ -16,14 +15,15 @@ from numpy.typing import NDArray
 from skylog.client import Admin
 from skylog.model import TopicPartition
 from skylog.testing import BrokerProcess, wait_until
-from tests.proof import proof
+from tests.proof import IS_FULL, proof
+from tests.spark.chance import chance
 from tests.spark.writing.sink_process import SinkJob
 
-COUNT: Final = proof(1_000_000, 100_000)
+COUNT: Final = proof(1_000_000, 40_000)
 PER_TRIGGER: Final = COUNT // 10
 PARTITIONS: Final = 2
 VICTIMS: Final = ("driver", "java", "worker", "worker", "all")
-KILLS: Final = proof(5, 2)
+KILLS: Final = proof(5, 1)
 RUNS: Final = KILLS + 5
 
 
@@ -79,13 +79,14 @@ def test_a_stream_is_written_once_although_processes_are_killed(
     source = f"source-{uuid.uuid4().hex[:8]}"
     skylog_admin.create_topic(source, PARTITIONS)
     fill(skylog_broker.bootstrap, source)
-    victims = random.sample(VICTIMS, KILLS)
+    drawn = chance()
+    victims = drawn.sample(VICTIMS, KILLS)
     killed: list[tuple[str, int]] = []
     for _ in range(RUNS):
         with SinkJob("copy", skylog_broker.bootstrap, source, target.topic, tmp_path, PER_TRIGGER) as job:
             while victims and job.is_running:
                 left = COUNT - target.written()
-                enough = COUNT - left + random.randrange(1, left // (len(victims) + 1))
+                enough = COUNT - left + drawn.randrange(1, left // (len(victims) + 1))
                 if target.wait_for(enough, job) and job.kill(victims[0]):
                     killed.append((victims.pop(0), target.written()))
             if job.wait(400) == 0 and not victims:
@@ -96,6 +97,7 @@ def test_a_stream_is_written_once_although_processes_are_killed(
     assert found.min() == found.max() == 1, killed
 
 
+@pytest.mark.skipif(not IS_FULL, reason="with `make proof`")
 def test_a_batch_job_whose_driver_dies_while_sending_writes_again_what_it_had_sent(
     skylog_broker: BrokerProcess, target: Target, tmp_path: Path
 ) -> None:

@@ -23,7 +23,9 @@ from skylog.client import Admin, Connection, ConsumerGroups
 from skylog.errors import SkylogError
 from skylog.spark.jobs.audit.balance import Period, balance
 from skylog.spark.jobs.audit.reports import decoded, in_force
+from skylog.spark.jobs.directories import check_directory
 from skylog.spark.jobs.increments import Increments
+from skylog.spark.jobs.parquet import write_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,18 +66,32 @@ class Answer:
             yield _balance(list(tiers))
 
     def save(self, path: Path) -> None:
-        """Write the balance as a Parquet table in the place of the one that is there. Raises NoBalanceTableError."""
-        path = path.absolute()
+        """Write the balance as a Parquet table in the place of the one that is there.
+
+        Raises NoBalanceTableError, DirectoryError, and LostRowsError; then the table that was there stays.
+        """
+        path = check_directory(path).absolute()
         check_table(path)
         new, old = (path.with_name(f".{path.name}.{uuid.uuid4().hex}") for _ in range(2))
         try:
-            self.frame.orderBy("topic", "window_start_ms", "tier", "source").write.parquet(new.as_uri())
-            if path.exists():
-                os.rename(path, old)
-            os.rename(new, path)
+            write_parquet(self.frame.orderBy("topic", "window_start_ms", "tier", "source"), new)
+            _replace(path, new, old)
         finally:
             shutil.rmtree(new, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
+
+
+def _replace(path: Path, new: Path, old: Path) -> None:
+    """Let `new` take the place of `path`, which moves to `old` meanwhile and comes back if that fails."""
+    is_there = path.exists()
+    if is_there:
+        os.rename(path, old)
+    try:
+        os.rename(new, path)
+    except BaseException:
+        if is_there:
+            os.rename(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def check_table(path: Path) -> None:

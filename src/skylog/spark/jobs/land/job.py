@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from skylog.model import TopicPartition
 from skylog.spark.jobs.increments import Increment, Offsets
 from skylog.spark.jobs.land.commit import Side
+from skylog.spark.jobs.land.completeness import is_whole
 from skylog.spark.jobs.land.errors import TableError
 from skylog.spark.jobs.land.files import remove_tree
 from skylog.spark.jobs.land.merge import CODEC, MergeSettings
@@ -26,6 +27,7 @@ from skylog.spark.jobs.land.transform import (
     events_frame,
     unparsed_frame,
 )
+from skylog.spark.jobs.parquet import write_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "land"
 DEFAULT_FILE_SIZE_BYTES: Final = 128 << 20
+_TRIES: Final = 3  # of an increment from which compaction removes records meanwhile
 
 
 @dataclass(frozen=True)
@@ -81,19 +84,30 @@ class Land:
 
     def apply(self, records: DataFrame, increment: Increment) -> None:
         """One commit for each table. A crash between two of them leaves each with its own offsets: nothing is lost."""
-        starts, ends = _by_topic(increment.start), _by_topic(increment.end)
-        staging = next(iter(self._tables.values())).staging / uuid.uuid4().hex
-        try:
-            files = self._write(records, increment.offsets, staging)
-            for topic, table in self._tables.items():
-                if topic in starts or not table.state.end_offsets:
-                    found = files.get(topic, [])
-                    counted = landed(topic, found, starts.get(topic, {}), ends.get(topic, {}))
-                    table.land(found, counted, ends.get(topic, {}), self._columns)
-        finally:
-            remove_tree(staging)
+        for _ in range(_TRIES):
+            staging = next(iter(self._tables.values())).staging / uuid.uuid4().hex
+            try:
+                files = self._write(records, increment.offsets, staging)
+                if is_whole(files, increment, records):
+                    self._commit(files, increment)
+                    break
+            finally:
+                remove_tree(staging)
+        else:
+            raise TableError(
+                f"{', '.join(self._tables)}: records have gone from the log {_TRIES} times while they were landed, as "
+                "compaction does it; nothing was committed, run the job again"
+            )
         for table in self._tables.values():
             self._report(table)
+
+    def _commit(self, files: Mapping[str, Sequence[StagedFile]], increment: Increment) -> None:
+        starts, ends = _by_topic(increment.start), _by_topic(increment.end)
+        for topic, table in self._tables.items():
+            if topic in starts or not table.state.end_offsets:
+                found = files.get(topic, [])
+                counted = landed(topic, found, starts.get(topic, {}), ends.get(topic, {}))
+                table.land(found, counted, ends.get(topic, {}), self._columns)
 
     def _write(self, records: DataFrame, offsets: int, staging: Path) -> dict[str, list[StagedFile]]:
         schema, event_time = self._schema, self._settings.event_time
@@ -109,8 +123,8 @@ class Land:
     def _write_side(self, frame: DataFrame, path: Path) -> None:
         """Rows of an hour are brought together, so that an hour gets few files, whatever the number of tasks."""
         frame = frame.hint("rebalance", *PARTITIONED_BY).sortWithinPartitions(*PARTITIONED_BY, PARTITION, OFFSET)
-        writer = frame.write.option("compression", CODEC).option("maxRecordsPerFile", self._rows_per_file())
-        writer.partitionBy(*PARTITIONED_BY).parquet(path.as_uri())
+        options = {"compression": CODEC, "maxRecordsPerFile": self._rows_per_file()}
+        write_parquet(frame, path, partitioned_by=PARTITIONED_BY, options=options)
 
     def _rows_per_file(self) -> int:
         """So many that a file has about the target size; 0, which is no limit, before the first file."""

@@ -8,6 +8,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from skylog.model import check_topic_name
+from skylog.spark.jobs.directories import check_directory
 from skylog.spark.jobs.increments import Increments
 from skylog.spark.jobs.land.errors import TableError
 from skylog.spark.jobs.land.job import NAME, Land, LandSettings
@@ -47,9 +48,10 @@ def land(
         land(spark, "127.0.0.1:9092", ["page_views"], LandSettings(Path("warehouse")))
 
     `options` are those of the data source, such as kafka.security.protocol; `group` is told of the progress. Raises
-    TableError, JobError, and what the data source raises.
+    TableError, DirectoryError, LostRowsError, JobError, and what the data source raises.
     """
     _check_topics(topics)
+    check_directory(settings.warehouse)
     stop = stop or Event()
     options = options or {}
     session = _session(spark, settings)

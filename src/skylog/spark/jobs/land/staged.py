@@ -36,6 +36,7 @@ class Tally(NamedTuple):
     size_bytes: int
     first_offset: int
     last_offset: int
+    offset_sum: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _tallies(path: Path) -> Iterator[Tally]:
                     "offset": batch[OFFSET],
                 }
             )
-            added = [("size", "count"), ("size", "sum"), ("offset", "min"), ("offset", "max")]
+            added = [("size", "count"), ("size", "sum"), ("offset", "min"), ("offset", "max"), ("offset", "sum")]
             for row in rows.group_by(["partition", "window"]).aggregate(added).to_pylist():
                 yield Tally(
                     row["partition"],
@@ -81,6 +82,7 @@ def _tallies(path: Path) -> Iterator[Tally]:
                     row["size_sum"],
                     row["offset_min"],
                     row["offset_max"],
+                    row["offset_sum"],
                 )
 
 

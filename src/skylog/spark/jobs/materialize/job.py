@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skylog.client import Admin
 from skylog.spark.jobs.increments import Increment, Offsets
 from skylog.spark.jobs.materialize.changes import as_changes, changes, materialize
+from skylog.spark.jobs.parquet import read_parquet, write_parquet
 from skylog.spark.jobs.versioned_table import TableError, Version, VersionedTable
 
 if TYPE_CHECKING:
@@ -56,14 +57,14 @@ class Materialize:
         self._table.check_follows(increment.start)
         with self._table.draft() as draft:
             # Read once: were a compaction to come in between, a second reading would find fewer records.
-            changes(records, self._schema).write.parquet(str(draft.part(CHANGES)))
-            changed = spark.read.parquet(str(draft.part(CHANGES)))
+            write_parquet(changes(records, self._schema), draft.part(CHANGES))
+            changed = read_parquet(spark, draft.part(CHANGES))
             gaps = self._gaps(changed, increment, before)
             if before is not None:
-                rows = spark.read.parquet(str(before.path))
+                rows = read_parquet(spark, before.path)
                 _check_types(rows, changed, self._table.path)
                 changed = as_changes(rows).unionByName(changed, allowMissingColumns=True)
-            materialize(changed).write.parquet(str(draft.rows))
+            write_parquet(materialize(changed), draft.rows)
             self._table.commit(draft, increment.end, {GAPS: gaps, "history": self._has_history})
 
     def _gaps(self, changed: DataFrame, increment: Increment, before: Version | None) -> dict[str, list[list[int]]]:

@@ -14,6 +14,7 @@ from skylog.model import TopicPartition
 from skylog.spark.jobs.increments import Offsets
 from skylog.spark.jobs.materialize.changes import materialize
 from skylog.spark.jobs.materialize.job import CHANGES, GAPS
+from skylog.spark.jobs.parquet import read_parquet
 from skylog.spark.jobs.versioned_table import Version, newest_version
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _version(path: Path) -> Version:
 def _history(spark: SparkSession, version: Version, path: Path) -> DataFrame:
     """All changes up to `version`; later ones, and what a crash has left, are not looked at."""
     found = sorted(each for each in (path / CHANGES).iterdir() if int(each.name) <= version.number)
-    return spark.read.option("mergeSchema", "true").parquet(*map(str, found))
+    return read_parquet(spark, *found, mergeSchema="true")
 
 
 def _check(version: Version, offsets: Offsets, path: Path) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls them
 
 from skylog.client import Producer
 from skylog.spark.jobs.increments import Increment, Offsets
+from skylog.spark.jobs.parquet import read_parquet, write_parquet
 from skylog.spark.jobs.rising.ranking import (
     PAGE,
     SMOOTHING,
@@ -119,21 +120,21 @@ class Rising:
         if before is not None:
             counts = merge_counts(self._kept_counts(spark, before), counts)
         with self._table.draft() as draft:
-            counts.write.parquet(str(draft.part(_COUNTS)))
-            counts = spark.read.parquet(str(draft.part(_COUNTS)))
+            write_parquet(counts, draft.part(_COUNTS))
+            counts = read_parquet(spark, draft.part(_COUNTS))
             newest = counts.agg(F.max("newest_ms")).first()
-            ranking(counts, self._period, self._top, self._smoothing).write.parquet(str(draft.rows))
+            write_parquet(ranking(counts, self._period, self._top, self._smoothing), draft.rows)
             facts = {
                 "bucket_ms": self._period.bucket_ms,
                 "newest_ms": newest and newest[0],
-                "ranking": _ranking_json(spark.read.parquet(str(draft.rows))),
+                "ranking": _ranking_json(read_parquet(spark, draft.rows)),
             }
             version = self._table.commit(draft, increment.end, facts)
         self._publish(version)
 
     def _kept_counts(self, spark: SparkSession, version: Version) -> DataFrame:
         """The counts of a version, without the buckets that had left the period by then."""
-        counts = spark.read.parquet(str(part_path(version, _COUNTS)))
+        counts = read_parquet(spark, part_path(version, _COUNTS))
         newest_ms = version.facts["newest_ms"]
         return counts if newest_ms is None else counts.where(F.col("bucket_ms") >= self._period.start_of(newest_ms))
 
