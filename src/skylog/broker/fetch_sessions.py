@@ -107,7 +107,9 @@ class FetchSessions:
 
     def _make_room(self, row_count: int, now_s: float) -> bool:
         """Whether another session fits; the least recently used ones go, once they are old enough."""
-        while len(self._sessions) >= self._slots or sum(map(len, self._sessions.values())) + row_count > MAX_ROWS_OF_ALL:
+        while (
+            len(self._sessions) >= self._slots or sum(map(len, self._sessions.values())) + row_count > MAX_ROWS_OF_ALL
+        ):
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now_s - oldest.last_used_s < EVICT_AFTER_S:
                 return False
