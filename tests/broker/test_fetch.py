@@ -259,8 +259,8 @@ def test_large_answers_arrive_whole(client: RawClient, make_topic: MakeTopic) ->
     request = FetchRequest(
         max_wait_ms=0, min_bytes=1, max_bytes=2**30, topics=[FetchTopic(topic=topic, partitions=rows)]
     )
-    for row in client.ask(request, 12).responses[0].partitions:
-        assert values_in(row.records) == [(n, bytes([65 + n]) * 300_000) for n in range(5)]
+    found = [values_in(row.records) for row in client.ask(request, 12).responses[0].partitions]
+    assert found == [[(n, bytes([65 + n]) * 300_000) for n in range(5)]] * 3
 
 
 def test_reading_on_from_the_last_offset_goes_through_every_segment(client: RawClient, make_topic: MakeTopic) -> None:

@@ -43,7 +43,7 @@ def test_everything_that_was_told_to_a_client_survives(tmp_path: Path, how: str)
                 (result,) = client.ask(DescribeConfigsRequest(resources=[resource]), 4).results
                 assert result.configs[0].value == "777777777"
                 assert values_in(client.fetch("one", 0, partition=2).records) == [(n, b"%d" % n) for n in range(5)]
-    assert epochs == ([1, 2, 3] if how == "kill" else sorted(epochs))
+    assert epochs == ([1, 2, 3] if how == "kill" else [0, 0, 0])
     assert not broker.tracebacks()
 
 
@@ -147,13 +147,8 @@ def test_a_request_that_waits_for_the_disk_is_still_answered_when_the_broker_sto
         client.send_bytes(b"".join(client.encode(produce_request("t", batch_of(b"x")), 9) for _ in range(20)))
         assert client.receive().responses[0].partition_responses[0].error_code == 0
         broker.stop()
-        answered = 1
-        try:
-            while answered < 20:
-                client.receive()
-                answered += 1
-        except ClosedByBrokerError:
-            pass
+        answers = [client.receive().responses[0].partition_responses[0] for _ in range(19)]
+        assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, n) for n in range(1, 20)]
         broker.start()
         with RawClient(broker.port) as again:
-            assert again.end_offset("t") >= answered
+            assert again.end_offset("t") == 20

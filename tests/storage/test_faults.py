@@ -174,11 +174,13 @@ def test_flushes_in_a_thread_survive_constant_rolling_and_dropping(tmp_path: Pat
     log = home.open()
     tasks: SimpleQueue[FlushTask | None] = SimpleQueue()
     errors: list[BaseException] = []
+    done: list[FlushTask] = []
 
     def run() -> None:
         while (task := tasks.get()) is not None:
             try:
                 task.run()
+                done.append(task)
             except BaseException as error:
                 errors.append(error)
 
@@ -194,6 +196,8 @@ def test_flushes_in_a_thread_survive_constant_rolling_and_dropping(tmp_path: Pat
     tasks.put(None)
     thread.join(30)
     assert errors == []
+    assert len(done) == 100
+    assert log.log_start_offset > 250  # most of what was to be flushed had gone
 
 
 def test_the_flush_of_a_deleted_topic_ends_without_an_error(home: Home) -> None:
@@ -239,4 +243,6 @@ def test_unflushed_bytes_are_lost_with_the_power_and_the_log_ends_before_them(ho
     for _ in range(3):
         home.append(log, a_batch())
     home.disk.lose_unsynced()
-    assert read_all(home.open(recovery_point=5))[:5] == stored
+    reopened = home.open(recovery_point=5)
+    assert read_all(reopened) == stored
+    assert home.append(reopened, a_batch()).base_offset == 5

@@ -112,13 +112,14 @@ def test_a_crash_loses_nothing_and_starts_at_the_checkpoint(tmp_path: Path, cloc
     stored = fill(log_dir)
     flush(log_dir.logs[CLICKS])
     log_dir.checkpoint_writer()()
-    for _ in range(5):
-        log_dir.logs[CLICKS].append(a_batch(), 0, 0)
+    later = [a_batch() for _ in range(5)]
+    for batch in later:
+        log_dir.logs[CLICKS].append(batch, 0, 0)
     again = LogDir(crash(log_dir, tmp_path / "b"), clock)
     assert not again.clean
     log = again.open_log(CLICKS, CONFIG)
     assert (log.recovery_point, log.log_end_offset) == (20, 25)
-    assert read_all(log)[:20] == stored
+    assert read_all(log) == [*stored, *map(bytes, later)]
 
 
 @pytest.mark.parametrize("stop", ["clean", "crash"])

@@ -126,6 +126,7 @@ def test_segments_behind_a_cut_are_removed_at_once_and_their_names_used_again(ho
     for _ in range(40):
         home.append(log, a_batch(timestamp=7))
     assert read_all(log)[: bases[2] - 1] == stored[: bases[2] - 1]
+    assert len(read_all(log)) == bases[2] - 1 + 40
     assert read_all(home.open()) == read_all(log)
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -41,6 +45,23 @@ _UNREACHABLE: Final = frozenset(
 # What every client of a cluster needs, whatever it does there.
 _SHARED_SETTINGS: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.address.", "client.")
 _REASON: Final = re.compile(r"(?:.*failed: |.*/bootstrap: )?(.*?)(?: \(after .*)?", re.DOTALL)
+
+
+@contextmanager
+def _interrupted_afterwards() -> Iterator[None]:
+    """Hold back Ctrl-C until the end: inside librdkafka's constructors it would be lost, and look like a TypeError."""
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if caught:
+        before(*caught[0])
 
 
 class _LibraryLog:
@@ -85,7 +106,8 @@ class Connection:
 
     def _make(self, kind: type[Client], settings: Mapping[str, Any]) -> Client:
         try:
-            return kind(self._settings(settings))
+            with _interrupted_afterwards():
+                return kind(self._settings(settings))
         except KafkaException as error:
             raise ConfigError(f"librdkafka refuses the configuration: {_library_error(error).str()}") from error
 
