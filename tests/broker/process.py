@@ -8,13 +8,15 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import uvloop
 
 from skylog import testing
 from skylog.broker import Broker, ServerConfig
 from skylog.storage.files import LogFile, OpenFile
+
+T = TypeVar("T")
 
 SKYLOG = Path(sys.executable).with_name("skylog")
 until = testing.wait_until
@@ -80,10 +82,11 @@ class BrokerThread:
     def run(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
 
-    def look(self, question: Callable[[Broker], Any]) -> Any:
+    def look(self, question: Callable[[Broker], T]) -> T:
         """What `question` finds in the broker, asked on its own thread."""
 
-        async def ask() -> Any:
+        async def ask() -> T:
             return question(self.broker)
 
-        return self.run(ask())
+        found: T = self.run(ask())
+        return found

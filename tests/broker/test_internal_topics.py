@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ def test_confluent_kafka_is_told_that_an_internal_topic_is_not_its_own(broker: B
         client.find()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     name = CONSUMER_OFFSETS_TOPIC
-    attempts = [
+    attempts: list[Mapping[Any, Future[Any]]] = [
         admin.create_partitions([NewPartitions(name, 60)]),
         admin.delete_topics([name]),
         admin.delete_records([TopicPartition(name, 0, -1)]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from skylog.errors import ErrorCode
@@ -76,7 +78,7 @@ class TestAuthorizedOperations:
 class TestAcls:
     @pytest.mark.parametrize("version", [1, 2, 3])
     def test_they_cannot_be_described_created_or_deleted(self, client: RawClient, version: int) -> None:
-        anything = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
+        anything: dict[str, Any] = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
         described = client.ask(
             DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1, **anything), version
         )

@@ -149,8 +149,15 @@ class TestConfluentKafka:
         assert confluent.admin.describe_cluster().result(10).authorized_operations is None
 
     def test_acls_are_disabled(self, confluent: ConfluentPeer) -> None:
+        anything: Any = None  # what the library's documentation allows and its types do not
         every = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+            ResourceType.ANY,
+            anything,
+            ResourcePatternType.ANY,
+            anything,
+            anything,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
         )
         one = AclBinding(
             ResourceType.TOPIC,

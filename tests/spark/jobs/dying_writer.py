@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from skylog.spark.jobs.versioned_table import VersionedTable
 from tests.spark.jobs.test_versioned_table import write_version
+
+P = TypeVar("P", bound=Path)
 
 
 def main(path: str, renames: int) -> None:
     rename = Path.rename
     left = renames
 
-    def rename_or_die(self: Path, target: Any) -> Path:
+    def rename_or_die(self: P, target: str | os.PathLike[str]) -> P:
         nonlocal left
         if left == 0:
             os._exit(9)

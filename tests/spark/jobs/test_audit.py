@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import duckdb
 import pytest
@@ -88,6 +88,11 @@ def in_one_process(found: Sequence[Report], window_ms: int = MINUTE_MS, **option
     return books.balance(options.pop("now_ms", 1 << 62), **options)
 
 
+class OffsetRange(TypedDict):
+    start_offset: int
+    end_offset: int
+
+
 def random_reports(topic: str, chance: random.Random) -> Iterator[Report]:
     """Reports that tell of losses, duplicates, spans and crashes, with offsets that need not make sense together."""
 
@@ -102,7 +107,7 @@ def random_reports(topic: str, chance: random.Random) -> Iterator[Report]:
             for _ in range(chance.randrange(4))
         ]
 
-    def offsets() -> dict[str, int]:
+    def offsets() -> OffsetRange:
         start = chance.randrange(0, 100, 10)
         return {"start_offset": start, "end_offset": start + chance.randrange(0, 50, 10)}
 
@@ -310,6 +315,12 @@ def test_reports_in_commits_are_read_too(spark: SparkSession, audited: BrokerPro
     assert rows == json.loads(run_skylog(audited, "audit", "show", "--topic", "orders", "--json").stdout)
 
 
+def queried(query: str) -> list[Any]:
+    relation = duckdb.sql(query)
+    assert relation is not None
+    return relation.fetchall()
+
+
 def test_the_command_reports_and_ends_with_the_code_of_verify(
     commands: Commands, audited: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -322,16 +333,16 @@ def test_the_command_reports_and_ends_with_the_code_of_verify(
     assert '<td class="lost">lost 5 (group search)</td>' in page
     table = f"read_parquet('{tmp_path}/table/*.parquet')"
     right = f"FROM {table} WHERE topic = 'orders' AND source <> 'waiting'"
-    sums = duckdb.sql(f"SELECT tier, sum(messages)::INT {right} GROUP BY tier ORDER BY tier").fetchall()
+    sums = queried(f"SELECT tier, sum(messages)::INT {right} GROUP BY tier ORDER BY tier")
     assert sums == [("consumed", 200), ("landed", 200), ("produced", 200), ("stored", 200)]
     wrong = f"SELECT source, finding, finding_messages FROM {table} WHERE finding IS NOT NULL ORDER BY window_start"
-    assert duckdb.sql(wrong).fetchall() == [("search", "lost", 5), ("search", "duplicated", 7)]
+    assert queried(wrong) == [("search", "lost", 5), ("search", "duplicated", 7)]
 
 
 def test_it_looks_again_and_again_at_a_period_that_moves() -> None:
     with BrokerProcess() as broker:
         options = ["--every", "1s", "--last", "1h", "--grace", "0s", "--json", "--bootstrap", broker.bootstrap]
-        command = [SKYLOG, "pipeline", "run", "audit", *options, *LOCAL]
+        command: list[str | Path] = [SKYLOG, "pipeline", "run", "audit", *options, *LOCAL]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None

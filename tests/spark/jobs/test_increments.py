@@ -92,7 +92,7 @@ def test_where_to_start_is_said_once(spark: SparkSession, skylog_broker: BrokerP
     assert first is not None
     assert values(spark, increments, first) == ["a"]
     timed = Increments(skylog_broker.bootstrap, [topic], options={"startingTimestamp": "0"})
-    second = timed.next(first.start | {TopicPartition(topic, 1): 0})
+    second = timed.next({**first.start, TopicPartition(topic, 1): 0})
     assert second is not None
     assert values(spark, timed, second) == ["a"]
 

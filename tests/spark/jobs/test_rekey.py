@@ -123,7 +123,9 @@ def test_keys_can_be_made_of_any_field_and_of_the_record(topics: Topics, source:
     produce(topics.bootstrap, source, [{"user": {"id": 7}, "attributes": {"page": "/"}}], key=b"\xff\x00")
 
     def key(expression: str) -> object:
-        return rekey(topics.read(source, includeHeaders="true"), expression).first()["key"]
+        row = rekey(topics.read(source, includeHeaders="true"), expression).first()
+        assert row is not None
+        return row["key"]
 
     assert key("user.id") == "7"
     assert key("CAST(user.id AS INT) + 1") == "8"

@@ -57,6 +57,7 @@ def test_rows_offsets_and_facts_come_together(tmp_path: Path) -> None:
             assert (found.number, found.offsets, found.facts) == (number, {PARTITION: number * 10}, {"number": number})
             assert versions_in(tmp_path / "table" / "current") == [(number, FILES * ROWS)]
             assert versions_in(part_path(found, "counts")) == [(number, FILES * ROWS)]
+        assert found is not None
         assert found.number == 2
         before = version_before(found)
         assert before is not None
@@ -120,7 +121,7 @@ def test_readers_see_whole_versions_while_they_are_replaced(tmp_path: Path) -> N
 
         done = Thread(target=write)
         done.start()
-        seen = set()
+        seen: set[int] = set()
         try:
             while len(seen) < 15:
                 try:

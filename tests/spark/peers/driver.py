@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -79,7 +80,7 @@ def _plain(value: Any) -> Any:
             return str(value)
 
 
-COMMANDS = {"read": read, "stream": stream, "write": write, "write_stream": write_stream}
+COMMANDS: dict[str, Callable[..., Any]] = {"read": read, "stream": stream, "write": write, "write_stream": write_stream}
 
 
 def serve(spark: SparkSession, answers: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -194,7 +193,7 @@ def test_read_committed_goes_through_the_library_and_gives_the_same_rows(topics:
 
 
 @pytest.fixture
-def shortened(topics: Topics, skylog_topic: str, skylog_admin: Admin) -> Iterator[str]:
+def shortened(topics: Topics, skylog_topic: str, skylog_admin: Admin) -> str:
     """A topic of which retention has removed the offsets 0 to 9."""
     producer = Producer({"bootstrap.servers": topics.bootstrap})
     for number in range(20):

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from skylog.client import Admin
 from skylog.errors import KafkaError
 from skylog.model import TopicPartition
+from skylog.protocol.fetch import FetchRequest
 from skylog.spark.errors import DataLossError, ShortenedLogError
 from skylog.spark.reading import fetcher
 from skylog.spark.reading.fetcher import FetchSettings, PartitionFetcher
@@ -137,4 +138,4 @@ def test_a_version_that_nobody_shares_is_an_error(skylog_broker: BrokerProcess) 
     with contextlib.closing(BrokerConnection("127.0.0.1", skylog_broker.port, 5)) as connection:
         connection._versions.clear()
         with pytest.raises(KafkaError, match="speaks Fetch None"):
-            connection.version(fetcher.FetchRequest, 12)
+            connection.version(FetchRequest, 12)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from skylog.client import Admin, ConsumerGroups
 from skylog.testing import BrokerProcess, produce, wait_until
@@ -25,7 +25,7 @@ class Collected:
         self.checkpoint = checkpoint
         self.batches: list[dict[str, list[int]]] = []
 
-    def take(self, frame: DataFrame, _number: int) -> None:
+    def take(self, frame: DataFrame, number: int) -> None:
         found: dict[str, list[int]] = {}
         for row in frame.select("topic", "partition", "offset").collect():
             found.setdefault(f"{row.topic}-{row.partition}", []).append(row.offset)
@@ -136,10 +136,10 @@ def test_a_query_that_failed_reads_the_same_micro_batch_again(
     frame = topics.stream(two, startingOffsets="earliest", maxOffsetsPerTrigger="4")
     take = collected.take
 
-    def fail(_frame: DataFrame, number: int) -> None:
+    def fail(frame: DataFrame, number: int) -> None:
         if number == 1:
             raise RuntimeError("the sink is full")
-        take(_frame, number)
+        take(frame, number)
 
     collected.take = fail  # type: ignore[method-assign]  # a sink that fails
     with pytest.raises(Exception, match="the sink is full"):

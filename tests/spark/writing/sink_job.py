@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -36,5 +37,7 @@ def numbers(bootstrap: str, topic: str, count: str, staging: str) -> None:
     writer.option("topic", topic).mode("append").save()
 
 
+JOBS: dict[str, Callable[..., None]] = {"copy": copy, "numbers": numbers}
+
 if __name__ == "__main__":
-    {"copy": copy, "numbers": numbers}[sys.argv[1]](*sys.argv[2:])
+    JOBS[sys.argv[1]](*sys.argv[2:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -22,8 +24,12 @@ maybe_bytes = st.none() | st.binary(max_size=300)
 header_lists = st.none() | st.lists(st.tuples(st.text(max_size=5), maybe_bytes), max_size=3)
 records = st.tuples(maybe_bytes, maybe_bytes, header_lists, st.integers(0, 2**45), st.integers(0, 3))
 
+Header: TypeAlias = tuple[str | None, bytes | None]
+Row: TypeAlias = tuple[bytes | None, bytes | None, list[Header] | None, int, int]
+Content: TypeAlias = tuple[bytes | None, bytes | None, tuple[Header, ...], int]
 
-def rows_of(rows: list[tuple]) -> tuple[RecordRows, np.ndarray]:
+
+def rows_of(rows: list[Row]) -> tuple[RecordRows, np.ndarray]:
     headers = [None if row[2] is None else [{"key": k, "value": v} for k, v in row[2]] for row in rows]
     return RecordRows(
         pa.array([row[1] for row in rows], pa.large_binary()),
@@ -39,16 +45,16 @@ def decoded(batch: EncodedBatch) -> list[Record]:
 
 
 @given(st.lists(records, max_size=40), st.sampled_from(Codec), st.integers(100, 3000))
-def test_records_come_out_as_they_went_in(rows: list[tuple], codec: Codec, batch_bytes: int) -> None:
+def test_records_come_out_as_they_went_in(rows: list[Row], codec: Codec, batch_bytes: int) -> None:
     batches = list(encode(*rows_of(rows), codec, batch_bytes))
-    found: dict[int, list[tuple]] = {}
+    found: dict[int, list[Content]] = {}
     for batch in batches:
         read = decoded(batch)
         assert [record.offset for record in read] == list(range(batch.header.record_count))
         assert batch.header.max_timestamp == max(record.timestamp for record in read)
         assert batch.header.last_offset_delta == len(read) - 1
         found.setdefault(batch.target, []).extend((r.key, r.value, r.headers, r.timestamp) for r in read)
-    wanted: dict[int, list[tuple]] = {}
+    wanted: dict[int, list[Content]] = {}
     for key, value, headers, timestamp, target in rows:
         wanted.setdefault(target, []).append((key, value, tuple(headers or ()), timestamp))
     assert found == wanted

@@ -28,7 +28,8 @@ def plain(key: bytes) -> int:
 
 def hashes(keys: list[bytes]) -> list[int]:
     data, bounds = byte_ranges(pa.array(keys, pa.large_binary()))
-    return murmur2(data, bounds[:-1], np.diff(bounds)).tolist()
+    found: list[int] = murmur2(data, bounds[:-1], np.diff(bounds)).tolist()
+    return found
 
 
 @given(st.lists(st.binary(max_size=50)))

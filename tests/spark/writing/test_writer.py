@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ def test_nothing_is_left_of_what_was_staged(sink: Sink, topic: str) -> None:
 
 
 def test_a_job_that_fails_writes_nothing(sink: Sink, topic: str) -> None:
-    def fail_at_last(partition: int, rows: Iterator[Any]) -> Iterator[Any]:
+    def fail_at_last(partition: int, rows: Iterable[Any]) -> Iterator[Any]:
         yield from rows
         if partition == 3:
             raise RuntimeError("no luck")
@@ -152,7 +152,7 @@ def test_a_task_that_is_tried_again_writes_its_rows_once(sink: Sink, topic: str,
     marks = tmp_path / "marks"
     marks.mkdir()
 
-    def fail_once(partition: int, rows: Iterator[Any]) -> Iterator[Any]:
+    def fail_once(partition: int, rows: Iterable[Any]) -> Iterator[Any]:
         yield from rows
         if not (marks / str(partition)).exists():
             (marks / str(partition)).touch()

@@ -64,7 +64,7 @@ def _postgres(url: str, table: str) -> list[tuple[str, str, int]]:
     with psycopg.connect(url) as connection:
         if connection.execute("SELECT to_regclass(%s)", (table,)).fetchall() == [(None,)]:
             return []
-        return connection.execute(f"SELECT organisation, day::text, visits FROM {table}").fetchall()  # type: ignore[arg-type]
+        return connection.execute(f"SELECT organisation, day::text, visits FROM {table}").fetchall()
 
 
 def _mongo(url: str, table: str) -> list[tuple[str, str, int]]:

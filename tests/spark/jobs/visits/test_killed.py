@@ -118,6 +118,7 @@ def test_events_are_counted_once_whoever_is_killed(
             assert driver.poll() is None, log.read_text()[-3000:]
             time.sleep(drawn.random())  # anywhere in a batch
             pid = wait_for(lambda: victim(driver.pid, target, drawn), f"a {target}", PATIENCE_S)  # noqa: B023
+            assert pid is not None
             assert counted() < COUNTED, "it has come to its end too soon to be killed"
             os.kill(pid, signal.SIGKILL)
             if target == "jvm":

@@ -134,7 +134,7 @@ def drop_offsets(database: str, table: str) -> None:
             connection.execute(f"DROP TABLE {table}_offsets")
     elif database.startswith("postgresql"):
         with psycopg.connect(database) as connected:
-            connected.execute(f"DROP TABLE {table}_offsets")  # type: ignore[arg-type]
+            connected.execute(f"DROP TABLE {table}_offsets")
     else:
         with pymongo.MongoClient[dict[str, object]](database) as client:
             client.get_default_database("skylog").drop_collection(f"{table}_offsets")

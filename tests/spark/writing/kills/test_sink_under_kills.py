@@ -44,7 +44,7 @@ def counts(bootstrap: str, topic: str, total: int) -> NDArray[np.int64]:
     while at_end < PARTITIONS:
         messages = consumer.consume(10_000, timeout=30)
         assert messages, f"{topic} gave nothing for 30 s"
-        values = [int(message.value()) for message in messages if message.error() is None]
+        values = [int(message.value() or b"") for message in messages if message.error() is None]
         np.add.at(found, values, 1)
         at_end += len(messages) - len(values)
     consumer.close()
