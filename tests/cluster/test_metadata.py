@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from skylog.cluster import BrokerImage, ClusterImage, ClusterMetadata, EmbeddedStore, MetadataStore
-from skylog.cluster.metadata import PRODUCER_ID_BLOCK
+from skylog.cluster.metadata import PRODUCER_ID_BLOCK, new_partitions, new_topic
 from skylog.errors import ErrorCode, KafkaError
 
 NOBODY = ClusterImage("c", 1, {})
@@ -32,8 +33,8 @@ def test_a_topic_is_shown_to_listeners_with_the_image_before(tmp_path: Path) -> 
     async def work(metadata: ClusterMetadata) -> None:
         seen: list[tuple[set[str], set[str]]] = []
         metadata.listen(lambda before, now: seen.append((set(before.topics), set(now.topics))))
-        topic = await metadata.create_topic("a", [[1, 2], [2, 1]], {"retention.ms": "5"})
-        await metadata.create_topic("b", [[1]], {})
+        topic = await metadata.create_topic(new_topic("a", [[1, 2], [2, 1]], {"retention.ms": "5"}))
+        await metadata.create_topic(new_topic("b", [[1]], {}))
         await metadata.delete_topic(topic)
         assert seen == [(set(), {"a"}), ({"a"}, {"a", "b"}), ({"a", "b"}, {"b"})]
         assert [each.leader for each in topic.partitions] == [1, 2]
@@ -45,10 +46,10 @@ def test_a_topic_is_shown_to_listeners_with_the_image_before(tmp_path: Path) -> 
 
 def test_everything_is_there_after_the_store_is_loaded_again(tmp_path: Path) -> None:
     async def work(metadata: ClusterMetadata) -> None:
-        topic = await metadata.create_topic("a", [[1]], {})
-        topic = await metadata.add_partitions(topic, [[1], [1]])
-        topic = await metadata.configure_topic(topic, {"cleanup.policy": "compact"})
-        gone = await metadata.create_topic("gone", [[1]], {})
+        topic = await metadata.create_topic(new_topic("a", [[1]], {}))
+        topic = await metadata.replace_topic(replace(topic, partitions=topic.partitions + new_partitions([[1], [1]])))
+        topic = await metadata.replace_topic(replace(topic, configs={"cleanup.policy": "compact"}))
+        gone = await metadata.create_topic(new_topic("gone", [[1]], {}))
         await metadata.delete_topic(gone)
         again = await loaded(EmbeddedStore(tmp_path))
         assert again.image.topics == metadata.image.topics == {"a": topic}
@@ -60,9 +61,9 @@ def test_everything_is_there_after_the_store_is_loaded_again(tmp_path: Path) -> 
 
 def test_a_name_is_taken_once(tmp_path: Path) -> None:
     async def work(metadata: ClusterMetadata) -> None:
-        topic = await metadata.create_topic("a", [[1]], {})
+        topic = await metadata.create_topic(new_topic("a", [[1]], {}))
         with pytest.raises(KafkaError) as caught:
-            await metadata.create_topic("a", [[1], [1]], {})
+            await metadata.create_topic(new_topic("a", [[1], [1]], {}))
         assert caught.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
         assert metadata.image.topics == {"a": topic}
 
@@ -71,9 +72,9 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
 
 def test_a_topic_that_is_created_again_has_another_id(tmp_path: Path) -> None:
     async def work(metadata: ClusterMetadata) -> None:
-        first = await metadata.create_topic("a", [[1]], {})
+        first = await metadata.create_topic(new_topic("a", [[1]], {}))
         await metadata.delete_topic(first)
-        second = await metadata.create_topic("a", [[1]], {})
+        second = await metadata.create_topic(new_topic("a", [[1]], {}))
         assert first.topic_id != second.topic_id
         assert metadata.image.names == {second.topic_id: "a"}
 
@@ -82,13 +83,9 @@ def test_a_topic_that_is_created_again_has_another_id(tmp_path: Path) -> None:
 
 def test_a_change_to_a_topic_that_has_changed_meanwhile_is_refused(tmp_path: Path) -> None:
     async def work(metadata: ClusterMetadata) -> None:
-        stale = await metadata.create_topic("a", [[1]], {})
-        current = await metadata.configure_topic(stale, {"retention.ms": "1"})
-        for change in (
-            metadata.configure_topic(stale, {}),
-            metadata.add_partitions(stale, [[1]]),
-            metadata.delete_topic(stale),
-        ):
+        stale = await metadata.create_topic(new_topic("a", [[1]], {}))
+        current = await metadata.replace_topic(replace(stale, configs={"retention.ms": "1"}))
+        for change in (metadata.replace_topic(replace(stale, configs={})), metadata.delete_topic(stale)):
             with pytest.raises(KafkaError, match="changed at the same time") as caught:
                 await change
             assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
@@ -99,8 +96,8 @@ def test_a_change_to_a_topic_that_has_changed_meanwhile_is_refused(tmp_path: Pat
 
 def test_a_start_after_a_crash_raises_the_epoch_of_every_partition(tmp_path: Path) -> None:
     async def work(metadata: ClusterMetadata) -> None:
-        await metadata.create_topic("a", [[1], [1]], {})
-        await metadata.create_topic("b", [[1]], {})
+        await metadata.create_topic(new_topic("a", [[1], [1]], {}))
+        await metadata.create_topic(new_topic("b", [[1]], {}))
         for epoch in (1, 2):
             metadata = await loaded(EmbeddedStore(tmp_path))
             await metadata.begin_epochs()

@@ -14,6 +14,7 @@ from skylog.records import Record, build_batch
 from skylog.storage import Log, UncheckedError
 from skylog.storage.ranges import Ranges
 from skylog.storage.soundness import PART_BYTES
+from tests.present import present
 from tests.storage.logs import Home, a_batch, flush, header_of, read_all
 
 SIZE = 60
@@ -82,7 +83,7 @@ def test_what_only_looks_like_batches_does_not_make_the_search_for_sound_ones_lo
     log = home.open(clean=True)
     home.disk.calls.clear()
     assert is_corrupt(log, 1)
-    assert log.read(2, 1).read() == stored[2]
+    assert present(log.read(2, 1)).read() == stored[2]
     assert home.disk.calls["read"] < 500, "each candidate was read"
 
 
@@ -98,9 +99,9 @@ def test_a_check_runs_in_another_thread_while_the_log_goes_on(tmp_path: Path) ->
     appended = [home.append(log, a_batch(3)).base_offset for _ in range(50)]
     thread.join()
     caught.value.check.finish()
-    assert log.read_checked(30, 1).read() == stored[10]
+    assert present(log.read_checked(30, 1)).read() == stored[10]
     assert [offset for offset in range(0, 150, 3) if is_corrupt(log, offset)] == [60]
-    assert [header_of(log.read(offset, 1).read()).base_offset for offset in appended] == appended
+    assert [header_of(present(log.read(offset, 1)).read()).base_offset for offset in appended] == appended
 
 
 def test_one_check_covers_a_part_of_a_large_segment(tmp_path: Path) -> None:
@@ -108,9 +109,9 @@ def test_one_check_covers_a_part_of_a_large_segment(tmp_path: Path) -> None:
     batch = a_batch(1, size_bytes=1_000_000)
     stored = closed(home, [a_batch(1, size_bytes=1_000_000) for _ in range(10)])
     log = home.open(clean=True)
-    assert log.read(0, 1).read() == stored[0]
+    assert present(log.read(0, 1)).read() == stored[0]
     reach = PART_BYTES // len(batch)
-    assert log.read_checked(reach - 1, 1).read() == stored[reach - 1]
+    assert present(log.read_checked(reach - 1, 1)).read() == stored[reach - 1]
     with pytest.raises(UncheckedError):
         log.read_checked(9, 1)
 
@@ -131,9 +132,9 @@ def test_an_index_that_turns_out_bad_at_the_first_read_is_made_again_by_a_check(
     with pytest.raises(UncheckedError):
         log.read_checked(40, 1)
     assert read_all(log) == stored
-    assert log.find_time(1020).offset == 39
+    assert present(log.find_time(1020)).offset == 39
     home.append(log, a_batch(2, timestamp=2000))
-    assert log.find_time(1500).offset == 100
+    assert present(log.find_time(1500)).offset == 100
     assert read_all(home.restart(log))[:-1] == stored
 
 
