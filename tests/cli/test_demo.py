@@ -31,6 +31,7 @@ from skylog.client import Admin, Consumer, Producer
 from skylog.testing import BrokerProcess, produce, wait_until
 
 from ..conftest import HAS_SPARK
+from ..proof import IS_FULL
 from .conftest import SKYLOG, Skylog
 from .terminal import in_terminal
 
@@ -349,6 +350,7 @@ def test_what_it_shows_at_the_end_can_be_looked_at(ended: tuple[Demo, Places]) -
 
 @needs_spark
 @patiently
+@pytest.mark.skipif(not IS_FULL, reason="with `make proof`: a second demonstration, with Spark and all jobs")
 def test_ctrl_c_ends_it_and_a_stranger_in_the_topic_is_found(ended: tuple[Demo, Places]) -> None:
     """In the directory of the run before, which it goes on with."""
     with running_demo(ended[1].root, "--seconds", "600") as demo:
