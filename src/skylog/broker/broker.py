@@ -109,7 +109,7 @@ class Broker:
         await self.metadata.load()
         if not was_clean:
             await self.metadata.begin_epochs()
-        self.log_dir.opened()
+        self.log_dir.opened(self.partitions.offline)
         for folder in self.log_dir.leftovers(self.partitions.offline):
             self.housekeeping.discard(folder)
         self._host = host

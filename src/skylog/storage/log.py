@@ -27,6 +27,7 @@ from skylog.storage.compaction import finish_swaps, move_in, plan, swap_path
 from skylog.storage.config import FOREVER, LogConfig
 from skylog.storage.files import FilePool, FileSlice
 from skylog.storage.flush_task import FlushTask
+from skylog.storage.folder_name import FolderName
 from skylog.storage.leader_epochs import LeaderEpochs
 from skylog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from skylog.storage.partition_metadata import read_topic_id, write_topic_id
@@ -99,6 +100,7 @@ class Log:
         self.name = name
         self.failure: str | None = None
         self.is_retired = False
+        self.folder_name = FolderName()
         self._pool = pool
         self.configure(config)
         self._new_names = self._open_directory()
@@ -334,7 +336,16 @@ class Log:
         except OSError as failed:
             error = failed
         side_files = [*self._new_side_files, *([self.epochs.path] if self.epochs.unsynced else [])]
-        task = FlushTask(self.log_end_offset, files, waiting[:-1], side_files, self._new_names, self._snapshots, error)
+        task = FlushTask(
+            self.log_end_offset,
+            files,
+            waiting[:-1],
+            side_files,
+            self._new_names,
+            self._snapshots,
+            self.folder_name,
+            error,
+        )
         self.epochs.unsynced = False
         self._new_side_files = []
         self._new_names = []
@@ -446,6 +457,8 @@ class Log:
         """
         limit_bytes = opening_limit_bytes(self.config)
         for segment in tuple(self._segments):
+            if self.is_retired:
+                raise self.failed()
             if segment.max_timestamp < timestamp:
                 continue
             try:
