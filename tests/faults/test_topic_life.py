@@ -219,7 +219,7 @@ class Life:
         while offset < end:
             answer = self._client.fetch(name, offset, partition=partition, partition_max_bytes=self._rng.choice(READS))
             assert answer.error_code == 0, (name, partition, offset, answer)
-            data, before = bytes(answer.records), offset
+            data, before = bytes(answer.records or b""), offset
             for position, header in iterate_batches(data):
                 for record in read_records(data[position : position + header.size_bytes]):
                     found[record.offset] = (record.key or b"", record.value or b"")
