@@ -207,6 +207,10 @@ class LogDir:
         names = {str(name) for name in (*self.logs, *offline)}
         return [path for path in self.path.iterdir() if path.name not in names and _is_left_over(path)]
 
+    def folders_with_data(self) -> list[Path]:
+        """Folders of logs with batches in them, whether or not there is a topic for them."""
+        return [path for path in self.leftovers() if path.suffix != DELETED_SUFFIX and log_size(path)]
+
     def checkpoint_writer(self) -> Callable[[], None]:
         """Take down how far the logs are on disk, where they begin, how far they are compacted; writing it may block.
 
