@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from skylog.records import Record, build_batch
 from tests.present import present
 
+from .conftest import create_topic
 from .process import BrokerProcess, until
+from .raw import RawClient
 
 TOPIC = "ceo"
 KEYS = 50
@@ -84,3 +89,35 @@ def test_a_compacted_topic_shrinks_to_the_last_value_of_each_key_and_survives_ki
         broker.start()
         assert {key: value for _, key, value in read(address)} == state
     assert not broker.tracebacks()
+
+
+def test_a_cleaner_does_not_outlive_its_broker(tmp_path: Path) -> None:
+    """The next broker may clean the same log: two that write into one folder would spoil each other's files."""
+    with BrokerProcess(tmp_path / "data", {"log.cleaner.backoff.ms": "50"}) as broker:
+        with RawClient(broker.port) as client:
+            settings = {"cleanup_policy": "compact", "segment_bytes": "100000", "min_cleanable_dirty_ratio": "0.01"}
+            create_topic(client, "t", 1, settings)
+            batch = build_batch([Record(b"value", b"%d" % number, 1000) for number in range(3000)])
+            for _ in range(40):
+                assert client.produce("t", batch).error_code == 0
+        until(lambda: (broker.data_dir / "t-0" / "cleaning").exists(), "the cleaner's files")
+        (cleaner,) = children(broker.pid)
+        os.kill(cleaner, signal.SIGSTOP)  # it would take long
+        try:
+            broker.kill()
+            until(lambda: not is_alive(cleaner), "the cleaner's end", 10)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(cleaner, signal.SIGKILL)
+        broker.start()
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False

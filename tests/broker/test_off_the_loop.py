@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from skylog.broker.held_frame import LARGE_FRAME_BYTES
 from skylog.broker.metrics.health import Health
 from skylog.errors import ErrorCode
+from skylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from skylog.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from skylog.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from skylog.records import Codec, Record, build_batch
@@ -20,7 +24,7 @@ from skylog.storage.soundness import PartCheck
 from skylog.storage.time_search import TimeSearch
 
 from .conftest import create_topic
-from .process import BrokerThread
+from .process import BrokerThread, until
 from .raw import RawClient, batch_of, fetch_request, produce_request, values_in
 
 LOOP = "broker"
@@ -202,3 +206,22 @@ def test_a_damaged_batch_is_told_in_health_and_the_others_are_served(tmp_path: P
 def test_the_earliest_offset_of_an_empty_partition_has_the_leader_epoch(client: RawClient) -> None:
     create_topic(client, "t")
     assert client.list_offset("t", -2).leader_epoch == 0
+
+
+def test_a_large_fetch_whose_client_is_gone_at_once_gives_its_memory_back(thread: BrokerThread) -> None:
+    """Request and reset are read in the same turn of the event loop: nothing of the answer has begun yet."""
+    rows = [FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=100) for number in range(3500)]
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1000, topics=[FetchTopic(topic="t", partitions=rows)])
+    with RawClient(thread.port) as encoder:
+        frame = encoder.encode(request, 11)
+    assert len(frame) > LARGE_FRAME_BYTES
+
+    def ask_and_reset() -> None:
+        with socket.create_connection(("127.0.0.1", thread.port)) as leaving:
+            leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            leaving.sendall(frame)
+
+    for _ in range(5):
+        thread.look(lambda _: ask_and_reset())  # on the loop's own thread, which finds both when it goes on
+    until(lambda: thread.look(lambda broker: not broker.listener.connections), "the connections to be closed")
+    until(lambda: thread.look(lambda broker: broker.listener._budget.used_bytes) == 0, "the memory to be given back", 5)

@@ -12,7 +12,7 @@ from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeCon
 from tests.patience import patience
 
 from .conftest import create_topic
-from .process import SKYLOG, BrokerProcess
+from .process import SKYLOG, BrokerProcess, BrokerThread
 from .raw import ClosedByBrokerError, RawClient, batch_of, fetch_request, produce_request, values_in
 
 
@@ -152,3 +152,27 @@ def test_a_request_that_waits_for_the_disk_is_still_answered_when_the_broker_sto
         broker.start()
         with RawClient(broker.port) as again:
             assert again.end_offset("t") == 20
+
+
+def test_logs_without_metadata_are_not_taken_for_those_of_deleted_topics(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
+        create_topic(client, "t")
+        client.produce("t", batch_of(b"a"))
+    (data_dir / "metadata.json").rename(tmp_path / "kept")
+    refused = run_serve("--data-dir", str(data_dir))
+    assert refused.returncode != 0
+    assert "restore metadata.json" in refused.stderr
+    (tmp_path / "kept").rename(data_dir / "metadata.json")
+    with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
+        assert values_in(client.fetch("t", 0).records) == [(0, b"a")]
+
+
+def test_an_empty_log_without_metadata_is_what_a_crash_leaves_of_the_first_topic(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
+        create_topic(client, "t")
+    (data_dir / "metadata.json").unlink()
+    with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
+        assert not client.metadata().topics
+        create_topic(client, "t")

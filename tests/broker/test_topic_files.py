@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,10 @@ from skylog.broker import Broker
 from skylog.errors import ErrorCode
 from skylog.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from skylog.protocol.create_topics import CreatableTopic, CreateTopicsRequest
+from skylog.protocol.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from skylog.protocol.delete_topics import DeleteTopicsRequest
 from skylog.records import Record, build_batch
+from skylog.storage.files import LogFile
 
 from .conftest import create_topic
 from .process import BrokerProcess, BrokerThread, until
@@ -208,3 +212,100 @@ def test_a_listener_that_fails_does_not_keep_the_others_from_a_change(tmp_path: 
         assert heard == [{"t"}]
         assert thread.look(lambda broker: broker.metadata.failures) == 1
         assert client.produce("t", batch_of(b"a")).error_code == 0
+
+
+class StuckSyncs(LogFile):
+    """Files whose fsync waits while `may_sync` is cleared."""
+
+    may_sync = threading.Event()
+    waiting = threading.Semaphore(0)
+
+    def sync(self) -> None:
+        if not self.may_sync.is_set():
+            self.waiting.release()
+            self.may_sync.wait(20)
+        super().sync()
+
+
+def test_a_flush_that_outlives_its_topic_writes_nothing_into_the_next_one_of_the_name(tmp_path: Path) -> None:
+    """The producers' snapshot of a rolled segment is written after the fsync, which may take long."""
+    data_dir = tmp_path / "data"
+    StuckSyncs.may_sync.clear()
+    with (
+        BrokerThread(data_dir, {"log.flush.scheduler.interval.ms": "20"}, StuckSyncs) as thread,
+        RawClient(thread.port) as client,
+    ):
+        create_topic(client, "t", 1, {"segment_bytes": "1000"})
+        fill(client, "t", range(50))
+        assert StuckSyncs.waiting.acquire(timeout=20)
+        client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 4)
+        create_topic(client, "t", 1)
+        fill(client, "t", range(3))
+        StuckSyncs.may_sync.set()
+        until(lambda: not thread.look(lambda broker: broker.flusher._running), "the flushes to end")
+        assert not list((data_dir / "t-0").glob("*.snapshot"))
+    with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
+        assert client.end_offset("t") == 3
+        assert offsets(client, "t") == [0, 1, 2]
+
+
+def test_an_offline_log_keeps_its_start_and_its_recovery_point(tmp_path: Path) -> None:
+    """Otherwise deleted records come back, and damage below the recovery point cuts off all that follows it."""
+    data_dir = tmp_path / "data"
+    with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
+        create_topic(client, "t", 1)
+        fill(client, "t", range(9))
+        row = DeleteRecordsPartition(partition_index=0, offset=2)
+        topic = DeleteRecordsTopic(name="t", partitions=[row])
+        client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=10_000), 1)
+    (segment,) = (data_dir / "t-0").glob("*.log")
+    damaged = bytearray(segment.read_bytes())
+    damaged[len(damaged) * 4 // 9 + 80] ^= 1  # in the fifth of nine batches
+    segment.write_bytes(damaged)
+    for ending in ("reopened", "restarted"):
+        shutil.move(data_dir / "t-0", tmp_path / "aside")
+        (data_dir / "t-0").write_text("a file in the way")
+        with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
+            assert client.produce("t", batch_of(b"a")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            thread.look(lambda broker: broker.housekeeping.checkpoint())
+            (data_dir / "t-0").unlink()
+            shutil.move(tmp_path / "aside", data_dir / "t-0")
+            if ending == "reopened":
+                thread.run(thread.broker.partitions.reopen_offline())
+                assert (client.list_offset("t", -2).offset, client.end_offset("t")) == (2, 9)
+    with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
+        assert (client.list_offset("t", -2).offset, client.end_offset("t")) == (2, 9)
+        assert client.fetch("t", 4).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert [offset for offset, _ in values_in(client.fetch("t", 5).records)] == [5, 6, 7, 8]
+
+
+def test_a_topic_may_be_deleted_while_offline_logs_are_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = tmp_path / "data"
+    with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
+        for topic in ("a", "b", "c"):
+            create_topic(client, topic, 2)
+    for folder in ("a-0", "a-1", "b-0", "b-1", "c-0"):
+        shutil.rmtree(data_dir / folder)
+        (data_dir / folder).write_text("a file in the way")
+    with BrokerThread(data_dir) as thread:
+
+        async def delete_meanwhile() -> None:
+            topics = thread.broker.topics
+            for folder in ("a-0", "a-1", "b-0", "b-1", "c-0"):
+                (data_dir / folder).unlink()
+            deleting = [asyncio.ensure_future(topics.delete(topics.get(name))) for name in ("a", "b")]
+            await thread.broker.partitions.reopen_offline()
+            await asyncio.gather(*deleting)
+
+        make_log = thread.broker.log_dir.make_log
+
+        def take_long(*arguments: Any) -> Any:
+            time.sleep(0.05)
+            return make_log(*arguments)
+
+        monkeypatch.setattr(thread.broker.log_dir, "make_log", take_long)
+        thread.run(delete_meanwhile())
+        assert thread.look(lambda broker: broker.partitions.offline) == {}
+        assert thread.look(lambda broker: [str(each.name) for each in broker.partitions.all()]) == ["c-1", "c-0"]

@@ -27,6 +27,7 @@ from skylog.broker.turn import Turn
 from skylog.clock import Clock, SystemClock
 from skylog.cluster import BrokerImage, ClusterImage, ClusterMetadata, EmbeddedStore
 from skylog.cluster.broker_configs import BrokerConfigs
+from skylog.errors import SkylogError
 from skylog.net import Connection, Listener
 from skylog.storage import LogDir
 from skylog.storage.files import LogFile, OpenFile
@@ -83,6 +84,8 @@ class Broker:
         node_id = self.identity.node_id
         self.started_at_ms = self.clock.now_ms()
         self._store = EmbeddedStore(self.log_dir.path)
+        if self._store.is_new:
+            self._check_nothing_is_lost()
         self.configs = DynamicConfigs(self.config, BrokerConfigs(self._store), node_id, self._reconfigure)
         self.config = await self.configs.load()
         self._advertised = parse_listener(self.config.broker.advertised_listeners)
@@ -109,7 +112,7 @@ class Broker:
         await self.metadata.load()
         if not was_clean:
             await self.metadata.begin_epochs()
-        self.log_dir.opened()
+        self.log_dir.opened(self.partitions.offline)
         for folder in self.log_dir.leftovers(self.partitions.offline):
             self.housekeeping.discard(folder)
         self._host = host
@@ -127,6 +130,15 @@ class Broker:
             self.log_dir.path,
         )
         return self._port
+
+    def _check_nothing_is_lost(self) -> None:
+        """Without metadata every log would count as a deleted topic's, and be removed."""
+        folders = self.log_dir.folders_with_data()
+        if folders:
+            raise SkylogError(
+                f"{self.log_dir.path} has no metadata, but {len(folders)} logs with messages, such as "
+                f"{folders[0].name}: restore metadata.json from a copy, or remove the logs"
+            )
 
     async def stop(self) -> None:
         """Answer what has been asked, bring everything to disk, and leave the mark of a clean stop."""

@@ -172,6 +172,7 @@ class Compactor:
             sys.executable,
             "-m",
             "skylog.storage.clean_process",
+            str(os.getpid()),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

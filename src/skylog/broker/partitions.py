@@ -21,7 +21,7 @@ from skylog.config import parse
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 from skylog.storage import Log, LogConfig, LogDir
-from skylog.storage.log_dir import delete, set_aside
+from skylog.storage.log_dir import delete, set_aside, set_log_aside
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,8 @@ class Partitions:
         self._topics: dict[str, TopicImage] = {}
         self._prepared: dict[UUID, dict[TopicPartition, Log]] = {}
         self._removed: list[Log] = []
+        self._removed_offline: list[TopicPartition] = []
+        self._using_folders = asyncio.Lock()  # opening one may take long, and nobody may rename it meanwhile
         self._removal_listeners: list[RemovalListener] = []
         self.offline: dict[TopicPartition, str] = {}
 
@@ -137,7 +139,9 @@ class Partitions:
             partition.retire()
         self._topics.pop(topic.name, None)
         for index in range(len(topic.partitions)):
-            self.offline.pop(TopicPartition(topic.name, index), None)
+            name = TopicPartition(topic.name, index)
+            if self.offline.pop(name, None) is not None:
+                self._removed_offline.append(name)
         logger.info("topic %s was deleted", topic.name)
 
     # -- files, off the event loop
@@ -153,7 +157,8 @@ class Partitions:
         try:
             if write_checkpoints is not None:
                 await self._run(write_checkpoints)
-            logs = await self._run(lambda: self._make_logs(names, config, topic.topic_id))
+            async with self._using_folders:
+                logs = await self._run(lambda: self._make_logs(names, config, topic.topic_id))
         except (OSError, SkylogError) as error:
             reason = f"the logs of topic '{topic.name}' cannot be made: {error}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
@@ -182,27 +187,45 @@ class Partitions:
     async def settle(self) -> None:
         """Set the folders of removed logs aside: from then on others may take their names."""
         removed, self._removed = self._removed, []
+        offline, self._removed_offline = self._removed_offline, []
         if removed:
             for folder in await self._run(lambda: _set_aside_all(removed)):
                 self._discard(folder)
+        if offline:
+            async with self._using_folders:
+                await self._run(lambda: self._set_aside_offline(offline))
+
+    def _set_aside_offline(self, names: Iterable[TopicPartition]) -> None:
+        """Free the names of logs that could not be opened. What is in their folders is for the next start to remove."""
+        for name in names:
+            folder = self._log_dir.path / str(name)
+            try:
+                if folder.is_dir():
+                    set_aside(folder)
+            except OSError as error:
+                logger.error("%s cannot be removed now, the next start removes it: %s", folder, error)
 
     async def reopen_offline(self) -> None:
         """Try the logs again that could not be opened."""
         for name in list(self.offline):
-            topic = self._topics[name.topic]
-            config, topic_id = self.config_of(topic), topic.topic_id
-            try:
-                log = await self._run(lambda: self._log_dir.make_log(name, config, topic_id))  # noqa: B023
-            except (OSError, SkylogError) as error:
-                logger.error("%s stays offline: %s", name, error)
-                continue
-            current = self._topics.get(name.topic)
-            if current is None or current.topic_id != topic_id or self.offline.pop(name, None) is None:
-                log.retire()  # the topic was deleted meanwhile, with its folder
-                continue
-            log.configure(self.config_of(current))
-            self._take_in(current, log)
-            logger.info("%s is online again", name)
+            async with self._using_folders:
+                if name in self.offline:  # otherwise its topic was deleted meanwhile
+                    await self._reopen(name, self._topics[name.topic])
+
+    async def _reopen(self, name: TopicPartition, topic: TopicImage) -> None:
+        config, topic_id = self.config_of(topic), topic.topic_id
+        try:
+            log = await self._run(lambda: self._log_dir.make_log(name, config, topic_id))
+        except (OSError, SkylogError) as error:
+            logger.error("%s stays offline: %s", name, error)
+            return
+        current = self._topics.get(name.topic)
+        if current is None or current.topic_id != topic_id or self.offline.pop(name, None) is None:
+            log.retire()  # the topic was deleted meanwhile, with its folder
+            return
+        log.configure(self.config_of(current))
+        self._take_in(current, log)
+        logger.info("%s is online again", name)
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
@@ -213,7 +236,7 @@ def _set_aside_all(logs: Iterable[Log]) -> list[Path]:
     folders = []
     for log in logs:
         try:
-            folders.append(set_aside(log.directory))
+            folders.append(set_log_aside(log))
         except OSError as error:
             logger.error("%s cannot be removed now, the next start removes it: %s", log.directory, error)
     return folders

@@ -148,7 +148,8 @@ class Router:
         pending = PendingReply(context.connection)
         task = asyncio.ensure_future(self._finish(api, context, reply, pending))
         if api.handle_frame is not None:
-            pending.on_cancel = task.cancel
+            # Once it has begun: a coroutine that never runs does not give back what it was handed.
+            pending.on_cancel = partial(asyncio.get_running_loop().call_soon, task.cancel)
         elif api.may_wait:
             pending.on_cancel = _let_go
         self._tasks.add(task)

@@ -26,6 +26,7 @@ class EmbeddedStore:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
+        self.is_new = not self._path.exists()
         self._entries = self._read()
         self._writing = asyncio.Lock()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from skylog.storage.files import LogFile, sync_directory, sync_file
+from skylog.storage.folder_name import FolderName
 from skylog.storage.producer_state import Snapshot
 from skylog.storage.segment import Segment
 
@@ -27,6 +28,7 @@ class FlushTask:
     side_files: list[Path]
     directories: list[Path]
     snapshots: list[Snapshot]
+    folder_name: FolderName
     error: OSError | None = None
 
     def run(self) -> None:
@@ -39,7 +41,7 @@ class FlushTask:
             segment.sync_indexes()
         for snapshot in self.snapshots:
             try:
-                snapshot.write()
+                self.folder_name.use(snapshot.write)
             except OSError as error:  # without it a recovery reads more of the log
                 logger.warning("%s cannot be written: %s", snapshot.path, error)
         for path in self.side_files:

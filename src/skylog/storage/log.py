@@ -25,8 +25,10 @@ from skylog.storage.admission import Admission, Admitted, Batch, opening_limit_b
 from skylog.storage.cleaner import CleanedSegment, CleanJob
 from skylog.storage.compaction import finish_swaps, move_in, plan, swap_path
 from skylog.storage.config import FOREVER, LogConfig
+from skylog.storage.empty_runs import PASSED_AT_ONCE, RUN_BYTES, EmptyRunCheck, pass_over
 from skylog.storage.files import FilePool, FileSlice
 from skylog.storage.flush_task import FlushTask
+from skylog.storage.folder_name import FolderName
 from skylog.storage.leader_epochs import LeaderEpochs
 from skylog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from skylog.storage.partition_metadata import read_topic_id, write_topic_id
@@ -99,6 +101,7 @@ class Log:
         self.name = name
         self.failure: str | None = None
         self.is_retired = False
+        self.folder_name = FolderName()
         self._pool = pool
         self.configure(config)
         self._new_names = self._open_directory()
@@ -334,7 +337,16 @@ class Log:
         except OSError as failed:
             error = failed
         side_files = [*self._new_side_files, *([self.epochs.path] if self.epochs.unsynced else [])]
-        task = FlushTask(self.log_end_offset, files, waiting[:-1], side_files, self._new_names, self._snapshots, error)
+        task = FlushTask(
+            self.log_end_offset,
+            files,
+            waiting[:-1],
+            side_files,
+            self._new_names,
+            self._snapshots,
+            self.folder_name,
+            error,
+        )
         self.epochs.unsynced = False
         self._new_side_files = []
         self._new_names = []
@@ -380,11 +392,29 @@ class Log:
         """
         found = self._read(offset, max_bytes, at_least_one)
         while self._is_compacted and found is not None and found.length:
-            header = BatchHeader.read(found.file.read(found.position, HEADER_BYTES))
-            if header.record_count or header.end_offset >= self.log_end_offset:
+            next_offset = self._offset_after_empty(found)
+            if next_offset is None:
                 break
-            found = self._read(header.end_offset, max_bytes, at_least_one)
+            found = self._read(next_offset, max_bytes, at_least_one)
         return found
+
+    def _offset_after_empty(self, found: FileSlice) -> int | None:
+        """Where to read on if `found` begins with emptied batches. Raises UncheckedError where there are many."""
+        header = BatchHeader.read(found.file.read(found.position, HEADER_BYTES))
+        if header.record_count:
+            return None
+        runs = self._segments[bisect_right(self._bases, header.base_offset) - 1].empty_runs
+        known = runs.next_offset(found.position)
+        if known is not None:
+            return known
+        batches = self._read(header.base_offset, RUN_BYTES, True)  # no matter how little the reader wants
+        assert batches is not None
+        passed = pass_over(batches, self.log_end_offset, PASSED_AT_ONCE)
+        if passed is None:
+            return None
+        if not passed.is_whole:
+            raise UncheckedError(EmptyRunCheck(runs, batches, self.log_end_offset))
+        return passed.next_offset
 
     def _read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
         if self.is_retired:
@@ -446,6 +476,8 @@ class Log:
         """
         limit_bytes = opening_limit_bytes(self.config)
         for segment in tuple(self._segments):
+            if self.is_retired:
+                raise self.failed()
             if segment.max_timestamp < timestamp:
                 continue
             try:

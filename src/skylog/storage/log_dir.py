@@ -124,7 +124,7 @@ class LogDir:
 
     def open_log(self, name: TopicPartition, config: LogConfig, topic_id: UUID | None = None) -> Log:
         """Open the log of a partition, or begin it."""
-        write_checkpoints = self.forget([name])
+        write_checkpoints = None if (self.path / str(name)).exists() else self.forget([name])
         if write_checkpoints is not None:
             write_checkpoints()
         log = self.make_log(name, config, topic_id)
@@ -155,21 +155,34 @@ class LogDir:
         )
 
     def add(self, log: Log) -> None:
+        self._strike(log.name)
         self.logs[log.name] = log
+
+    def _strike(self, name: TopicPartition) -> None:
+        for offsets in (self._closed_sizes, *self._found.values()):
+            offsets.pop(name, None)
 
     def forget(self, names: Sequence[TopicPartition]) -> Callable[[], None] | None:
         """Strike logs that are gone from the checkpoints; what writes the checkpoints, if that is needed.
 
         It must have run before other logs take their names: a crash would mix them up.
         """
-        gone = [name for name in names if name in self._checkpointed and not (self.path / str(name)).exists()]
+        gone = self._checkpointed.intersection(names)
         if not gone:
             return None
-        for offsets in self._found.values():
-            for name in gone:
-                offsets.pop(name, None)
+        for name in gone:
+            self._strike(name)
         self._checkpointed.clear()
-        return self.checkpoint_writer()
+        write = self.checkpoint_writer()
+
+        def write_or_try_again() -> None:
+            try:
+                write()
+            except OSError:
+                self._checkpointed |= gone
+                raise
+
+        return write_or_try_again
 
     def detach(self, name: TopicPartition) -> Log:
         """Take a log out of use at once. `set_aside` its folder before another log takes its name."""
@@ -179,18 +192,24 @@ class LogDir:
 
     def remove_log(self, name: TopicPartition) -> Path:
         """Take a log out of use and its folder out of the way; `delete` may remove the folder in its own time."""
-        return set_aside(self.detach(name).directory)
+        return set_log_aside(self.detach(name))
 
-    def opened(self) -> None:
-        """Every log there was is open now. Those that are still to come are new, and have nothing to check."""
+    def opened(self, offline: Iterable[TopicPartition] = ()) -> None:
+        """Every log there was is open now, or offline. Others that come are new, and have nothing to check."""
         self.clean = False
+        kept = set(offline)
         for offsets in (self._closed_sizes, *self._found.values()):
-            offsets.clear()
+            for name in offsets.keys() - kept:
+                del offsets[name]
 
     def leftovers(self, offline: Iterable[TopicPartition] = ()) -> list[Path]:
         """Folders of deleted topics, whose removal was cut short: logs that are neither open nor offline."""
         names = {str(name) for name in (*self.logs, *offline)}
         return [path for path in self.path.iterdir() if path.name not in names and _is_left_over(path)]
+
+    def folders_with_data(self) -> list[Path]:
+        """Folders of logs with batches in them, whether or not there is a topic for them."""
+        return [path for path in self.leftovers() if path.suffix != DELETED_SUFFIX and log_size(path)]
 
     def checkpoint_writer(self) -> Callable[[], None]:
         """Take down how far the logs are on disk, where they begin, how far they are compacted; writing it may block.
@@ -257,6 +276,12 @@ def set_aside(directory: Path) -> Path:
     aside = directory.with_name(f"{directory.name[:200]}.{uuid.uuid4().hex}{DELETED_SUFFIX}")
     os.rename(directory, aside)
     return aside
+
+
+def set_log_aside(log: Log) -> Path:
+    """Rename the folder of a retired log, whose last flush may still be under way."""
+    with log.folder_name.give_up():
+        return set_aside(log.directory)
 
 
 def log_size(directory: Path) -> int:

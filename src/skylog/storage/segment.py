@@ -20,6 +20,7 @@ from typing import Final
 
 from skylog.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, InvalidBatchError, check_batch
 from skylog.records.batch import MAGIC
+from skylog.storage.empty_runs import EmptyRuns
 from skylog.storage.files import Buffer, FilePool, FileSlice, LogFile, sync_file
 from skylog.storage.index import ITEM_BYTES, OffsetIndex, TimeIndex
 from skylog.storage.scan import scan, scan_past_damage
@@ -57,6 +58,7 @@ class Segment:
         "_indexed_timestamp",
         "_pool",
         "base_offset",
+        "empty_runs",
         "end_offset",
         "index_bytes",
         "indexes_checked",
@@ -91,6 +93,7 @@ class Segment:
         self._ends: dict[int, int] = {}
         self._appended_from_offset = base_offset  # batches from this offset on came through this process
         self.soundness = Soundness()  # of the older ones
+        self.empty_runs = EmptyRuns()
 
     def _index_paths(self) -> tuple[Path, Path]:
         return self.path.with_suffix(".index"), self.path.with_suffix(".timeindex")
