@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from skylog.errors import ErrorCode, KafkaError
 from skylog.records import Record, build_batch
 from skylog.storage import FileSlice, Log, UncheckedError
+from skylog.storage.log_dir import set_log_aside
 from skylog.storage.ranges import Ranges
 from skylog.storage.soundness import PART_BYTES
 from tests.storage.logs import Home, a_batch, flush, header_of, read_all
@@ -163,3 +164,23 @@ def test_a_failed_log_raises_a_new_exception_for_each_append(tmp_path: Path) -> 
     first, second = refused(), refused()
     assert first is not second
     assert first.code is second.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_the_index_of_a_deleted_log_is_not_made_again_in_the_folder_of_the_next(tmp_path: Path) -> None:
+    home = Home(tmp_path, index_interval_bytes=100)
+    closed(home, [a_batch(2) for _ in range(50)])
+    (path,) = home.files(".index")
+    path.write_bytes(b"\x5a" + path.read_bytes()[1:])
+    log = home.open(clean=True)
+    with pytest.raises(UncheckedError) as caught:
+        log.read_checked(40, 1)
+    log.retire()
+    set_log_aside(log)
+    again = home.open()
+    home.append(again, a_batch())
+    before = {each.name: each.read_bytes() for each in home.directory.iterdir()}
+    caught.value.check.run()
+    caught.value.check.finish()
+    assert {each.name: each.read_bytes() for each in home.directory.iterdir()} == before
+    with pytest.raises(KafkaError):
+        log.read_checked(40, 1)

@@ -68,12 +68,15 @@ class IndexRebuild:
         return self._segment
 
     def run(self) -> None:
+        self._log.folder_name.use(self._rebuild)
+
+    def _rebuild(self) -> None:
         logger.warning("%s: an index is missing or damaged and is made again", self._segment.path)
         self._rebuilt = self._segment.rebuilt(self._index_interval_bytes)
 
     def finish(self) -> None:
-        assert self._rebuilt is not None
-        self._log.take_rebuilt(self._segment, self._rebuilt)
+        if self._rebuilt is not None:  # otherwise the topic was deleted
+            self._log.take_rebuilt(self._segment, self._rebuilt)
 
 
 class Log:
