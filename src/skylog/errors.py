@@ -188,7 +188,7 @@ _RETRIABLE = frozenset(
 
 
 class KafkaError(SkylogError):
-    """An error that has a number in Kafka's table, and so can be told to any client.
+    """An error that has a number in Kafka's table, so that any client understands it.
 
     Messages often quote a client's words. A long one loses its middle: strings of the protocol end at 32 KiB.
     """

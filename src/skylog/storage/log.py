@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -29,6 +29,7 @@ from skylog.storage.empty_runs import PASSED_AT_ONCE, RUN_BYTES, EmptyRunCheck, 
 from skylog.storage.files import FilePool, FileSlice
 from skylog.storage.flush_task import FlushTask
 from skylog.storage.folder_name import FolderName
+from skylog.storage.index_rebuild import IndexRebuild
 from skylog.storage.leader_epochs import LeaderEpochs
 from skylog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from skylog.storage.partition_metadata import read_topic_id, write_topic_id
@@ -52,31 +53,6 @@ class AppendResult(NamedTuple):
     log_append_time: int
     must_flush: bool
     is_duplicate: bool
-
-
-class IndexRebuild:
-    """Makes the indexes of a closed segment again, from its batches, all of which it checks."""
-
-    def __init__(self, log: Log, segment: Segment) -> None:
-        self._log = log
-        self._segment = segment
-        self._index_interval_bytes = log.config.index_interval_bytes
-        self._rebuilt: Segment | None = None
-
-    @property
-    def key(self) -> Hashable:
-        return self._segment
-
-    def run(self) -> None:
-        self._log.folder_name.use(self._rebuild)
-
-    def _rebuild(self) -> None:
-        logger.warning("%s: an index is missing or damaged and is made again", self._segment.path)
-        self._rebuilt = self._segment.rebuilt(self._index_interval_bytes)
-
-    def finish(self) -> None:
-        if self._rebuilt is not None:  # otherwise the topic was deleted
-            self._log.take_rebuilt(self._segment, self._rebuilt)
 
 
 class Log:

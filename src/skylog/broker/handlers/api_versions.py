@@ -3,7 +3,7 @@
 A version from the future is answered in the form of version 0 with UNSUPPORTED_VERSION and the whole list, so that
 the client can choose again (KIP-511).
 
-Of Kafka's features (KIP-584) `metadata.version` alone is told, at the level of Kafka 3.9, from which tools read what
+Of Kafka's features (KIP-584) only `metadata.version` is listed, at the level of Kafka 3.9, from which tools read what
 the cluster speaks like. The others would promise something: `transaction.version` 2 makes Java's producers add
 partitions to transactions in Produce, `group.version` stands for KIP-848, `kraft.version` for a quorum of controllers.
 """

@@ -33,7 +33,7 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
 
 
 class _Creation:
-    """Carries out one request. Topics with the same configs share what is told of them."""
+    """Carries out one request. Topics with the same configs share their rows."""
 
     def __init__(self, context: Context, validate_only: bool) -> None:
         self._broker = context.broker

@@ -28,7 +28,7 @@ from skylog.protocol.metadata import (
 from skylog.protocol.schema import ZERO_UUID, EncodedItems
 
 MAX_CREATED: Final = 100
-"""Topics that one request may create. Clients ask again for the rest, which they are told is unknown."""
+"""Topics that one request may create. The rest are answered as unknown, and clients ask again."""
 
 
 async def handle(context: Context, request: MetadataRequest) -> MetadataResponse:

@@ -20,7 +20,7 @@ class DirectoryError(SkylogError):
 
 
 def check_directory(path: Path) -> Path:
-    """The path, unless it is a URI: `Path` would make a relative path of it, and rows would go nobody knows where."""
+    """The path, unless it is a URI: `Path` would make a relative path of it, and the rows would end up there."""
     match = _SCHEME.match(str(path))
     if match is None:
         return path
