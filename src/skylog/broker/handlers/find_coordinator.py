@@ -1,8 +1,8 @@
 """FindCoordinator (10), versions 0-5: who coordinates a group. From version 4 on, of many groups at once (KIP-699).
 
 The first question for a group creates the offsets topic. There is no coordinator for transactions. A transactional
-producer needs an error that it does not retry until its own limit. TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the one that
-librdkafka and all other clients give up on; the message names the real reason.
+producer needs an error that it does not retry until its own limit: librdkafka and all other clients give up on
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The message names the real reason.
 """
 
 from __future__ import annotations
