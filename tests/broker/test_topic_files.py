@@ -227,7 +227,9 @@ class StuckSyncs(LogFile):
         super().sync()
 
 
-def test_a_flush_that_outlives_its_topic_writes_nothing_into_the_next_one_of_the_name(tmp_path: Path) -> None:
+def test_a_flush_that_outlives_its_topic_writes_nothing_into_the_next_one_of_the_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The producers' snapshot of a rolled segment is written after the fsync, which may take long."""
     data_dir = tmp_path / "data"
     StuckSyncs.may_sync.clear()
@@ -238,12 +240,14 @@ def test_a_flush_that_outlives_its_topic_writes_nothing_into_the_next_one_of_the
         create_topic(client, "t", 1, {"segment_bytes": "1000"})
         fill(client, "t", range(50))
         assert StuckSyncs.waiting.acquire(timeout=20)
+        until(lambda: thread.look(lambda broker: broker.flusher._next), "another flush behind the one that is stuck")
         client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 4)
         create_topic(client, "t", 1)
         fill(client, "t", range(3))
         StuckSyncs.may_sync.set()
         until(lambda: not thread.look(lambda broker: broker.flusher._running), "the flushes to end")
         assert not list((data_dir / "t-0").glob("*.snapshot"))
+        assert not [record for record in caplog.records if record.levelname == "ERROR"], "nothing has failed"
     with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
         assert client.end_offset("t") == 3
         assert offsets(client, "t") == [0, 1, 2]

@@ -308,7 +308,7 @@ class Log:
     def begin_flush(self) -> FlushTask:
         """What has to be written for everything appended so far to be safe. Never raises: the task does, when run."""
         first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
-        waiting = self._segments[first:]
+        waiting = self._segments[first:] if not self.is_retired else []  # its paths may be another log's by now
         error = None
         files = []
         try:
@@ -336,12 +336,14 @@ class Log:
 
     def end_flush(self, task: FlushTask, error: OSError | None = None) -> None:
         """Note how `task` went. After a failed fsync nobody knows what is on disk: the log takes no more appends."""
+        if self.is_retired:
+            return
         if error is not None:
             self.failure = f"{self.directory}: {error}"
             logger.error("%s: fsync failed, no more appends until a restart: %s", self.name, error)
         elif task.end_offset > self.recovery_point:
             self.recovery_point = min(task.end_offset, self.log_end_offset)
-            if task.snapshots and not self.is_retired:
+            if task.snapshots:
                 self._prune_snapshots(self.recovery_point)
 
     def failed(self) -> KafkaError:
