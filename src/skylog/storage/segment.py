@@ -147,8 +147,10 @@ class Segment:
 
     def release(self) -> None:
         """Let the file go. Readers that hold a slice still read on."""
-        self._file = None
-        self._pool.discard(self.path)
+        if self._file is not None:
+            self._file = None  # of an active segment, and not in the pool
+        else:
+            self._pool.discard(self.path)
 
     def remove(self) -> list[Path]:
         """Take the segment's files out of the log; the paths that are to be unlinked. Raises OSError."""
