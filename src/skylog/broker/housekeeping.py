@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -105,9 +105,9 @@ class Housekeeping:
     async def reopen_offline(self) -> None:
         await self._partitions().reopen_offline()
 
-    def discard(self, path: Path) -> None:
-        """Remove a file or folder that nothing refers to any more, off the event loop."""
-        self._run(lambda: delete(path))
+    def discard(self, *paths: Path) -> None:
+        """Remove files or folders that nothing refers to any more, off the event loop."""
+        self._run(lambda: _delete_all(paths))
 
     def _run(self, work: Callable[[], None]) -> None:
         future = asyncio.get_running_loop().run_in_executor(self._executor, work)
@@ -121,3 +121,15 @@ class Housekeeping:
 
     def _logs(self) -> list[Log]:
         return [partition.log for partition in self._partitions().all()]
+
+
+def _delete_all(paths: Iterable[Path]) -> None:
+    """Delete what can be deleted. Raises the first error, when all have been tried."""
+    errors = []
+    for path in paths:
+        try:
+            delete(path)
+        except OSError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

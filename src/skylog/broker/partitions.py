@@ -31,11 +31,9 @@ RemovalListener = Callable[[Log], None]
 
 
 class Partitions:
-    """By topic and number. `discard` is handed the folder of each log that has been removed."""
+    """By topic and number. `discard` is handed the folders of logs that have been removed."""
 
-    def __init__(
-        self, log_dir: LogDir, defaults: LogConfig, executor: Executor, discard: Callable[[Path], None]
-    ) -> None:
+    def __init__(self, log_dir: LogDir, defaults: LogConfig, executor: Executor, discard: Callable[..., None]) -> None:
         self._log_dir = log_dir
         self._defaults = defaults
         self._executor = executor
@@ -107,6 +105,7 @@ class Partitions:
             partition.leader_epoch = topic.partitions[index].leader_epoch
             partition.log.configure(config)
         prepared = self._prepared.get(topic.topic_id, {})
+        prepared_config = None  # all logs that were prepared together have the same
         for name in self._missing(topic):
             try:
                 log = prepared.pop(name, None) or self._log_dir.make_log(name, config, topic.topic_id)
@@ -114,7 +113,9 @@ class Partitions:
                 logger.error("%s is offline, its log cannot be opened: %s", name, error)
                 self.offline[name] = str(error)
             else:
-                log.configure(config)  # the broker's defaults may have changed since it was prepared
+                if log.config is not prepared_config and log.config != config:
+                    log.configure(config)  # the broker's defaults have changed since it was prepared
+                prepared_config = log.config
                 self._take_in(topic, log)
         if not prepared:
             self._prepared.pop(topic.topic_id, None)
@@ -189,8 +190,7 @@ class Partitions:
         removed, self._removed = self._removed, []
         offline, self._removed_offline = self._removed_offline, []
         if removed:
-            for folder in await self._run(lambda: _set_aside_all(removed)):
-                self._discard(folder)
+            self._discard(*await self._run(lambda: _set_aside_all(removed)))
         if offline:
             async with self._using_folders:
                 await self._run(lambda: self._set_aside_offline(offline))

@@ -567,9 +567,12 @@ class Log:
         return removed
 
     def retire(self) -> None:
-        """The topic was deleted: take no more part in anything. Readers that hold a slice still read on."""
+        """The topic was deleted: take no more part in anything. `release` the files before they are renamed."""
         self.is_retired = True
-        self.failure = f"{self.name} was deleted"
+        self.failure = "the topic was deleted"
+
+    def release(self) -> None:
+        """Let the files of a retired log go, in any thread. Readers that hold a slice still read on."""
         for segment in self._segments:
             segment.release()
 

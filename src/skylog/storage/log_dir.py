@@ -185,7 +185,7 @@ class LogDir:
         return write_or_try_again
 
     def detach(self, name: TopicPartition) -> Log:
-        """Take a log out of use at once. `set_aside` its folder before another log takes its name."""
+        """Take a log out of use at once. `set_log_aside` before another log takes its name."""
         log = self.logs.pop(name)
         log.retire()
         return log
@@ -280,6 +280,7 @@ def set_aside(directory: Path) -> Path:
 
 def set_log_aside(log: Log) -> Path:
     """Rename the folder of a retired log, whose last flush may still be under way."""
+    log.release()
     with log.folder_name.give_up():
         return set_aside(log.directory)
 
