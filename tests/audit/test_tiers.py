@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from confluent_kafka import Message, TopicPartition
 
 from skylog.audit import AUDIT_TOPIC, ConsumerAudit, ProducerAudit, Report, Tier
 from skylog.audit.consumer_tier import ConsumedTier, pending_reports
+from skylog.client import Producer
+from skylog.testing import BrokerProcess, consume
 from tests.audit.test_stored_tier import AuditedBroker, in_force
 from tests.broker.conftest import create_topic
 
@@ -113,3 +116,15 @@ def test_produced_stored_and_consumed_are_the_same_in_every_window(tmp_path: Pat
     assert by_window(reports, Tier.CONSUMED) == truth
     # A batch that reaches over the end of a window counts for both: the sums of all are the same.
     assert by_window(reports, Tier.STORED).total() == COUNT
+
+
+def test_a_producer_publishes_its_last_reports_although_an_attempt_has_just_failed(tmp_path: Path) -> None:
+    with BrokerProcess() as broker:
+        producer = Producer(broker.bootstrap, audit=ProducerAudit("shop", journal_dir=tmp_path))
+        producer.send("clicks", "one")
+        producer.flush()
+        assert producer._engine is not None
+        producer._engine._tried_topic_at = time.monotonic()  # as if the broker had been away just now
+        producer.close()
+        reports = [Report.decode(message.value or b"") for message in consume(broker.bootstrap, AUDIT_TOPIC)]
+    assert [(report.tier, report.counts[0].messages) for report in reports] == [(Tier.PRODUCED, 1)]

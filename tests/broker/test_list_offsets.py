@@ -138,3 +138,23 @@ def test_epochs_tell_where_they_end_and_fence_who_is_behind(tmp_path: Path) -> N
                 assert ask_epoch(client, version, 0, current=3).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
                 missing = ask_epoch(client, version, 0, topic="not-there")
                 assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_reader_of_an_empty_partition_is_still_right_after_a_kill(tmp_path: Path) -> None:
+    """It stands at offset 0 with epoch 0, of which there is no record; the leader is in epoch 1 by then."""
+    broker = BrokerProcess(tmp_path / "data")
+    with broker:
+        with RawClient(broker.port) as client:
+            create_topic(client, "t")
+            start = client.list_offset("t", EARLIEST)
+            assert (start.offset, start.leader_epoch) == (0, 0)
+        broker.kill()
+        broker.start()
+        with RawClient(broker.port) as client:
+            for wrote in (False, True):
+                if wrote:
+                    client.produce("t", batch_of(b"a"))
+                for version in range(2, 5):
+                    found = ask_epoch(client, version, 0)
+                    assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, 0)
+                    assert ask_epoch(client, version, 2).end_offset == -1

@@ -45,7 +45,14 @@ def members(skylog: Skylog, group: str, topic: str, *client_ids: str) -> Iterato
         yield joining
     finally:
         for each in joining:
-            each.close()
+            _leave(each)
+
+
+def _leave(member: Consumer) -> None:
+    """Give the partitions up before closing: librdkafka may deadlock if a close has to answer a rebalance."""
+    member.unsubscribe()
+    until(lambda: member.poll(0.02) is None and not member.assignment())
+    member.close()
 
 
 def _have_settled(joining: list[Consumer], skylog: Skylog, group: str) -> bool:

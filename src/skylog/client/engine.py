@@ -29,6 +29,7 @@ POLL_S: Final = 0.05
 EXIT_S: Final = 30.0
 LISTEN_EVERY: Final = 64
 _WARN_EVERY_S: Final = 10.0
+_NEVER: Final = -1e9
 _MAKE_TOPIC_EVERY_S: Final = 5.0
 _ANY_PARTITION: Final = -1
 _REST_S: Final = 0.02
@@ -69,7 +70,7 @@ class Engine:
         self._turn = threading.Condition()
         self._flushing = self._hurried = 0  # how many wait for a flush; for anything at all
         self._stopping = False
-        self._warned_at = self._tried_topic_at = -1e9
+        self._warned_at = self._tried_topic_at = _NEVER
         self._unsaid = 0
         self._topics_made: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="skylog-producer", daemon=True)
@@ -121,6 +122,7 @@ class Engine:
             self.client.purge(in_queue=True, in_flight=True, blocking=False)
             self.flush(POLL_S)
         if self.tier is not None:
+            self._tried_topic_at = _NEVER  # the last reports do not wait: there is no later
             self.tier.close()
             self.flush(None if deadline is None else max(deadline - time.monotonic(), POLL_S))
             self.client.purge(in_queue=True, in_flight=True, blocking=False)

@@ -40,13 +40,20 @@ class LeaderEpochs:
             return
         self._save([entry for entry in self._entries if entry[1] < start_offset] + [(epoch, start_offset)])
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch at or below `epoch`, and where it ended; (-1, -1) where none is known."""
-        index = bisect_right(self._entries, epoch, key=lambda entry: entry[0])
-        if not index or epoch > self.latest:
+    def end_offset_for(self, epoch: int, log_end_offset: int, leader_epoch: int = NO_EPOCH) -> tuple[int, int]:
+        """The largest epoch at or below `epoch`, and where it ended; (-1, -1) for one that is still to come.
+
+        `leader_epoch` is the present one, which may not have written anything yet. As in Kafka an epoch before all
+        known ones has ended where the first of them began.
+        """
+        entries = self._entries
+        if leader_epoch > self.latest:
+            entries = [*entries, (leader_epoch, log_end_offset)]
+        if not entries or epoch > entries[-1][0]:
             return NO_EPOCH, NO_OFFSET
-        end_offset = self._entries[index][1] if index < len(self._entries) else log_end_offset
-        return self._entries[index - 1][0], end_offset
+        index = bisect_right(entries, epoch, key=lambda entry: entry[0])
+        end_offset = entries[index][1] if index < len(entries) else log_end_offset
+        return entries[index - 1][0] if index else epoch, end_offset
 
     def epoch_of(self, offset: int) -> int:
         """The epoch that wrote `offset`."""

@@ -35,11 +35,8 @@ def _answer(context: Context, topic: str, row: OffsetForLeaderPartition) -> Epoc
         partition.check_epoch(row.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=row.partition)
-    if row.leader_epoch == partition.leader_epoch:
-        return EpochEndOffset(
-            partition=row.partition, leader_epoch=row.leader_epoch, end_offset=partition.log.log_end_offset
-        )
-    epoch, end_offset = partition.log.epochs.end_offset_for(row.leader_epoch, partition.log.log_end_offset)
+    log = partition.log
+    epoch, end_offset = log.epochs.end_offset_for(row.leader_epoch, log.log_end_offset, partition.leader_epoch)
     return EpochEndOffset(partition=row.partition, leader_epoch=epoch, end_offset=end_offset)
 
 
