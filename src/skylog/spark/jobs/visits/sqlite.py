@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Final
@@ -43,9 +44,22 @@ class SqliteStore:
         try:
             with closing(sqlite3.connect(self._path, timeout=_PATIENCE_S, isolation_level=None)) as connection:
                 cursor = connection.cursor()
-                cursor.execute("PRAGMA journal_mode = WAL")  # readers and the job don't wait for each other
+                _use_write_ahead_log(cursor)  # readers and the job don't wait for each other
                 cursor.execute("BEGIN IMMEDIATE")  # the only writer from here on
                 yield cursor
                 cursor.execute("COMMIT")  # what does not come here is undone when the connection is closed
         except sqlite3.Error as error:
             raise StoreError(f"{self._where}: {error}") from error
+
+
+def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:
+    """SQLite does not wait here if another connection is just opening or closing the log, so try again."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
