@@ -4,6 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Tests wait for processes and clocks more than they compute: more workers than cores.
+WORKERS ?= 4
+
+# Brokers and commands start a third slower where nothing may be compiled ahead.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test quick check proof screenshots bench format clean
 
@@ -11,10 +16,10 @@ run: $(STAMP) ## the whole story: a website's events, from the broker to the war
 	$(BIN)/skylog demo $(ARGS)
 
 test: check ## lint, types, then every test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 quick: check ## the same without Spark, JVMs, browsers and whatever else tests/heavy.py names: for the daily loop
-	$(BIN)/python -m pytest -n 2 --quick
+	$(BIN)/python -m pytest -n $(WORKERS) --quick
 
 check: $(STAMP) ## ruff and mypy --strict
 	$(BIN)/ruff check src tests benchmarks examples

@@ -50,12 +50,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class WholeFiles(LoadScopeScheduling):
-    """Lets a worker have whole files, whose tests share brokers; and one of them all that shares the Spark session."""
+    """Lets a worker have whole files, whose tests share brokers; two of them share what needs a Spark session."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
         has_own_driver = "/peers/" in path or "/kills/" in path or "/test_kill" in path
-        return "tests/spark" if path.startswith("tests/spark/") and not has_own_driver else path
+        if not path.startswith("tests/spark/") or has_own_driver:
+            return path
+        return "tests/spark/jobs" if path.startswith("tests/spark/jobs/") else "tests/spark"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,33 @@ def test_nobody_else_waits_for_a_slow_disk(tmp_path: Path, disk: Disk) -> None:
             assert time.monotonic() - began < patience(5)
             disk.gate.set()
             patient.receive()
+
+
+def test_a_request_that_waits_for_the_disk_is_still_answered_when_the_broker_stops(tmp_path: Path, disk: Disk) -> None:
+    def let_the_disk_go_on(port: int) -> None:
+        until(lambda: is_refused(port), "the broker to take no more connections")
+        disk.gate.set()
+
+    with ThreadPoolExecutor(1) as helper:
+        with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread:
+            client = RawClient(thread.port)
+            create_topic(client, "t", 1, {"flush_messages": "1"})
+            disk.gate.clear()
+            client.send_bytes(b"".join(client.encode(produce_request("t", batch_of(b"x")), 9) for _ in range(20)))
+            until(lambda: disk.began == 1, "the fsync to begin")
+            opened = helper.submit(let_the_disk_go_on, thread.port)
+        opened.result()
+    with client:
+        answers = [client.receive().responses[0].partition_responses[0] for _ in range(20)]
+    assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, n) for n in range(20)]
+
+
+def is_refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def test_every_so_many_messages_there_is_one_fsync(tmp_path: Path, disk: Disk) -> None:

@@ -13,7 +13,7 @@ from tests.patience import patience
 
 from .conftest import create_topic
 from .process import SKYLOG, BrokerProcess, BrokerThread
-from .raw import ClosedByBrokerError, RawClient, batch_of, fetch_request, produce_request, values_in
+from .raw import ClosedByBrokerError, RawClient, batch_of, fetch_request, values_in
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
@@ -139,19 +139,6 @@ def test_sigterm_loses_nothing_acknowledged_and_does_not_wait_for_those_who_wait
                 assert found[: len(acknowledged[partition])] == acknowledged[partition]
                 assert len(found) <= len(acknowledged[partition]) + 1
     assert not broker.tracebacks()
-
-
-def test_a_request_that_waits_for_the_disk_is_still_answered_when_the_broker_stops(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker, RawClient(broker.port) as client:
-        create_topic(client, "t", 1, {"flush_messages": "1"})
-        client.send_bytes(b"".join(client.encode(produce_request("t", batch_of(b"x")), 9) for _ in range(20)))
-        assert client.receive().responses[0].partition_responses[0].error_code == 0
-        broker.stop()
-        answers = [client.receive().responses[0].partition_responses[0] for _ in range(19)]
-        assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, n) for n in range(1, 20)]
-        broker.start()
-        with RawClient(broker.port) as again:
-            assert again.end_offset("t") == 20
 
 
 def test_logs_without_metadata_are_not_taken_for_those_of_deleted_topics(tmp_path: Path) -> None:

@@ -166,11 +166,21 @@ def test_items_in_wire_form_are_written_as_the_structures_they_stand_for(version
 
 
 def test_a_declaration_whose_annotation_and_nullability_disagree_is_refused() -> None:
-    with pytest.raises(TypeError, match="disagree"):
+    @message(api_key=1, versions="0", flexible="none")
+    class Wrong(Message):
+        name: str | None = field("0+")
 
-        @message(api_key=1, versions="0", flexible="none")
-        class Wrong(Message):
-            name: str | None = field("0+")
+    with pytest.raises(TypeError, match="disagree"):
+        Wrong.reader(0)
+
+
+def test_messages_are_compared_by_value_and_shown_with_their_fields() -> None:
+    assert Outer(inner=[Inner(name="a")]) == Outer(inner=[Inner(name="a")])
+    assert Outer(inner=[Inner(name="a")]) != Outer(inner=[Inner(name="b")])
+    assert Inner(name="a").__eq__(Outer(inner=[])) is NotImplemented
+    assert "name='a'" in repr(Outer(inner=[Inner(name="a")]))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Inner(name="a"))
 
 
 def test_a_field_without_a_default_is_required() -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.fields import (
@@ -31,7 +31,6 @@ from skylog.protocol.fields import (
     UInt32,
     Versions,
     field,
-    field_specs,
 )
 from skylog.protocol.primitives import ZERO_UUID, Buffer
 from skylog.protocol.reader import make_reader, reader_source
@@ -138,7 +137,7 @@ class Message:
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: type[T]) -> type[T]:
     """Declare a structure inside a message."""
-    return dataclasses.dataclass(slots=True, kw_only=True)(cls)
+    return _dataclass(cls)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
@@ -146,16 +145,38 @@ def message(*, api_key: int, versions: str, flexible: str) -> Callable[[type[M]]
     """Declare a request or response: its API, the versions that can be coded, the versions with compact types."""
 
     def declare(cls: type[M]) -> type[M]:
-        declared = dataclasses.dataclass(slots=True, kw_only=True)(cls)
+        declared = _dataclass(cls)
         declared.api_key = api_key
         declared.versions = Versions.parse(versions)
         declared.flexible = Versions.parse(flexible)
         declared._readers = {}
         declared._writers = {}
-        field_specs(declared)  # a declaration that contradicts itself fails here, not at the first request
         return declared
 
     return declare
+
+
+def _dataclass(cls: type[T]) -> type[T]:
+    """A dataclass that shares what `dataclasses` would compile for each class: a broker has 200 when it starts."""
+    cls.__doc__ = cls.__doc__ or cls.__name__  # else it is made from the signature
+    declared: Any = dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)(cls)
+    declared.__eq__, declared.__hash__, declared.__repr__ = _equals, None, _text
+    return cast(type[T], declared)
+
+
+def _values(instance: Any) -> list[Any]:
+    return [getattr(instance, name) for name in instance.__slots__]
+
+
+def _equals(self: Any, other: Any) -> object:
+    if self.__class__ is not other.__class__:
+        return NotImplemented
+    return _values(self) == _values(other)
+
+
+def _text(self: Any) -> str:
+    shown = ", ".join(f"{name}={value!r}" for name, value in zip(self.__slots__, _values(self), strict=True))
+    return f"{self.__class__.__qualname__}({shown})"
 
 
 def source_of(cls: type[Message], version: int) -> tuple[str, str]:

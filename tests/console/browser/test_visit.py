@@ -118,8 +118,9 @@ def test_the_audit_goes_red_when_messages_are_lost(new_page: NewPage, tmp_path: 
     """For real: what a producer was acknowledged, and the broker had stored, is cut from the file behind its back."""
     then_ms = int(time.time() * 1000) - HOUR_MS
     with BrokerProcess(tmp_path / "data", settings={"log.retention.ms": "-1"}) as broker:
-        with Producer(broker.bootstrap, audit=ProducerAudit("shop", journal_dir=tmp_path / "journal")) as producer:
-            for part in range(2):
+        audit = ProducerAudit("shop", journal_dir=tmp_path / "journal")
+        with Producer(broker.bootstrap, audit=audit, config={"linger.ms": 60_000}) as producer:
+            for part in range(2):  # each is one batch, however busy the machine is
                 for number in range(10):
                     producer.send("precious", f"{part}-{number}", partition=0, timestamp_ms=then_ms)
                 producer.flush()
