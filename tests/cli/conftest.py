@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from confluent_kafka import Producer
 from skylog.cli.input_format import JsonFormat
 from skylog.client import Admin, Connection, PartitionReader
 from skylog.message_document import as_object
+from tests.cli.command_server import Commands
 
 SKYLOG = Path(sys.executable).with_name("skylog")
 STARTED = "listening on "
+TERMINAL = {"COLUMNS": "200", "TERM": "xterm-256color"}
 _numbers = itertools.count()
 
 
@@ -60,6 +63,11 @@ def running_broker(data_dir: Path, *options: str) -> Iterator[str]:
             process.wait(30)
 
 
+@cache
+def _commands() -> Commands:
+    return Commands({**os.environ, **TERMINAL})
+
+
 @dataclass(frozen=True)
 class Skylog:
     """Runs commands against one broker."""
@@ -68,18 +76,12 @@ class Skylog:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "SKYLOG_BOOTSTRAP": self.bootstrap, "COLUMNS": "200", "TERM": "xterm-256color"}
+        return {**os.environ, **TERMINAL, "SKYLOG_BOOTSTRAP": self.bootstrap}
 
     def __call__(self, *arguments: object, stdin: str | bytes = b"", code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run to the end and expect an exit code."""
-        done = subprocess.run(
-            [SKYLOG, *map(str, arguments)],
-            input=stdin if isinstance(stdin, bytes) else stdin.encode(),
-            capture_output=True,
-            env=self.environment,
-            timeout=60,
-        )
-        result = subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+        given = stdin if isinstance(stdin, bytes) else stdin.encode()
+        result = _commands().run([*map(str, arguments)], self.environment, given)
         assert result.returncode == code, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
         assert "Traceback" not in result.stderr, result.stderr
         return result
