@@ -50,14 +50,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class WholeFiles(LoadScopeScheduling):
-    """Lets a worker have whole files, whose tests share brokers; two of them share what needs a Spark session."""
+    """Lets a worker have whole files, whose tests share brokers; and four of them share what needs Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        has_own_driver = "/peers/" in path or "/kills/" in path or "/test_kill" in path
-        if not path.startswith("tests/spark/") or has_own_driver:
+        if not path.startswith("tests/spark/"):
             return path
-        return "tests/spark/jobs" if path.startswith("tests/spark/jobs/") else "tests/spark"
+        if "::test_the_command_" in nodeid:
+            return "Spark: commands, which share a JVM of their own"
+        if path.startswith("tests/spark/jobs/"):
+            return "Spark: " + ("jobs in folders" if path.count("/") > 3 else "jobs")
+        return "Spark: source and sink"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this directory, and short ways to produce and to read."""
+"""One Spark session for all tests that a worker has of this directory, and short ways to produce and to read."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from skylog.spark.jobs.audit import Period, balance, reports
 from skylog.spark.jobs.audit.books import Answer, NoBalanceTableError, Question, answered
 from skylog.spark.jobs.audit.html_page import MOST_WINDOWS, HtmlPage
 from skylog.testing import BrokerProcess, produce, wait_until
+from tests.proof import IS_FULL
 from tests.spark.conftest import Commands
 
 MINUTE_MS = 60_000
@@ -339,6 +340,7 @@ def test_the_command_reports_and_ends_with_the_code_of_verify(
     assert queried(wrong) == [("search", "lost", 5), ("search", "duplicated", 7)]
 
 
+@pytest.mark.skipif(not IS_FULL, reason="with `make proof`: a JVM of its own")
 def test_it_looks_again_and_again_at_a_period_that_moves() -> None:
     with BrokerProcess() as broker:
         options = ["--every", "1s", "--last", "1h", "--grace", "0s", "--json", "--bootstrap", broker.bootstrap]

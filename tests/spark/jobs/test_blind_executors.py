@@ -17,6 +17,7 @@ from skylog.spark.jobs.land.commit_log import CommitLog
 from skylog.spark.jobs.land.table import home_of
 from skylog.spark.jobs.versioned_table import newest_version
 from skylog.testing import BrokerProcess, produce
+from tests.proof import IS_FULL
 from tests.spark.jobs.blind_executors import IN_NAMESPACE, TOPIC
 
 VIEWS = [{"id": str(number), "event": "page.view", "attributes": {"page": "/"}} for number in range(20)]
@@ -32,6 +33,8 @@ class Raised:
 @pytest.fixture(scope="module")
 def raised(skylog_broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Raised:
     """One process for all jobs: it starts two JVMs."""
+    if not IS_FULL:
+        pytest.skip("with `make proof`; the short form is in test_directories.py")
     if subprocess.run([*IN_NAMESPACE, "true"], capture_output=True).returncode:
         pytest.skip("mount namespaces cannot be made here")
     root = tmp_path_factory.mktemp("blind")

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from skylog import Admin
 from skylog.cli.main import app
+from skylog.spark.jobs import parquet
 from skylog.spark.jobs.audit.books import Answer
 from skylog.spark.jobs.directories import DirectoryError, check_directory, spark_path
 from skylog.spark.jobs.increments import Increments
@@ -56,6 +57,16 @@ def test_spark_writes_and_reads_where_the_driver_looks(spark: SparkSession, tmp_
     assert write_parquet(spark.range(0, 3, 1, 1), path) == 3
     assert sum(pq.read_metadata(file).num_rows for file in path.iterdir() if file.suffix == ".parquet") == 3
     assert read_parquet(spark, path).count() == 3
+
+
+def test_rows_that_the_driver_does_not_see_are_an_error_and_nothing_is_kept(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with executors that have a disk of their own; `test_blind_executors` has real ones."""
+    monkeypatch.setattr(parquet, "spark_path", lambda path: spark_path(path.with_name("elsewhere")))
+    with pytest.raises(parquet.LostRowsError, match="tasks wrote 3 rows, and the driver sees 0 of them"):
+        write_parquet(spark.range(3), tmp_path / "here")
+    assert not (tmp_path / "here").exists()
 
 
 def test_events_land_in_a_warehouse_of_any_path(

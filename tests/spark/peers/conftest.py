@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import select
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from skylog.client import Admin, Connection
+from skylog.spark.session import make_active
 from skylog.testing import BrokerProcess
 from tests.spark.peers.jars import NoJarsError, connector_jars, kafka_jars
 from tests.spark.peers.kafka import KafkaProcess
 
-ANSWER_S = 240
 QUICK_CLEANING = {
     "log.cleaner.backoff.ms": "50",
     "log.flush.scheduler.interval.ms": "50",
@@ -25,47 +21,66 @@ QUICK_CLEANING = {
 }
 
 
-class PeerDriver:
-    """A process with a Spark session that knows the formats `kafka` and `skylog`."""
+class Peer:
+    """Spark's own connector and ours, in one session."""
 
-    def __init__(self, jars: list[Path], log: IO[bytes]) -> None:
-        command = [sys.executable, "-m", "tests.spark.peers.driver", ",".join(map(str, jars))]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
 
-    def ask(self, command: str, **arguments: Any) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps({"command": command, **arguments}), file=self._process.stdin, flush=True)
-        has_answer, _, _ = select.select([self._process.stdout], [], [], ANSWER_S)
-        if not has_answer:
-            self._process.kill()  # a late answer would be taken for that to the next request
-            raise AssertionError(f"no answer to {command} in {ANSWER_S} s")
-        answer = json.loads(self._process.stdout.readline() or '{"error": "the driver has ended"}')
-        assert "error" not in answer, answer["error"]
-        return answer["result"]
+    def read(self, form: str, options: dict[str, str]) -> dict[str, Any]:
+        """All rows, the columns and the number of tasks."""
+        frame = self._spark.read.format(form).options(**options).load()
+        return {"columns": frame.dtypes, "tasks": frame.rdd.getNumPartitions(), "rows": rows(frame)}
 
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    def stream(self, form: str, options: dict[str, str], checkpoint: str) -> list[list[Any]]:
+        """What a query with trigger AvailableNow reads, by micro-batch."""
+        found: list[list[Any]] = []
+        frame = self._spark.readStream.format(form).options(**options).load()
+        writer = frame.writeStream.foreachBatch(lambda batch, _: found.append(rows(batch)))
+        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+        return found
+
+    def write(self, form: str, options: dict[str, str], count: int, columns: list[str]) -> None:
+        """The numbers up to `count` as rows of these expressions over `id`."""
+        frame = self._spark.range(0, count, 1, 2).selectExpr(*columns)
+        frame.write.format(form).options(**options).mode("append").save()
+
+    def write_stream(self, form: str, options: dict[str, str], source: dict[str, str], columns: list[str]) -> None:
+        """What our own source has, as a stream, and then as a stream with the same checkpoint again."""
+        for _ in range(2):
+            frame = self._spark.readStream.format("skylog").options(**source).load().selectExpr(*columns)
+            frame.writeStream.format(form).options(**options).trigger(availableNow=True).start().awaitTermination()
 
 
-@pytest.fixture(scope="session")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeerDriver]:
+def rows(frame: DataFrame) -> list[Any]:
+    found = [_plain(row) for row in frame.collect()]
+    return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Row():
+            return {name: _plain(each) for name, each in value.asDict().items()}
+        case list():
+            return [_plain(each) for each in value]
+        case bytes() | bytearray():
+            return value.hex()
+        case None | bool() | int() | str():
+            return value
+        case _:
+            return str(value)
+
+
+@pytest.fixture(scope="module")
+def peer(spark_session: SparkSession) -> Peer:
     try:
         jars = connector_jars()
     except NoJarsError as error:
         pytest.skip(str(error))
-    with (tmp_path_factory.mktemp("peer") / "driver.log").open("wb") as log:
-        driver = PeerDriver(jars, log)
-        try:
-            yield driver
-        finally:
-            driver.close()
+    make_active(spark_session)
+    for jar in jars:
+        spark_session.sql(f"ADD JAR '{jar}'")
+    return Peer(spark_session)
 
 
 @pytest.fixture(scope="session")

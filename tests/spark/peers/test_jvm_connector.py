@@ -14,7 +14,7 @@ from skylog.client import Admin
 from skylog.model import TopicPartition
 from skylog.testing import BrokerProcess, wait_until
 from tests.proof import some
-from tests.spark.peers.conftest import PeerDriver
+from tests.spark.peers.conftest import Peer
 
 START_MS = 1_700_000_000_000
 COUNT = 100
@@ -56,10 +56,10 @@ def options(broker: BrokerProcess, **given: Any) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap, **found}
 
 
-def both(peer: PeerDriver, given: dict[str, str]) -> Any:
+def both(peer: Peer, given: dict[str, str]) -> Any:
     """What our source reads with these options, and that the other one reads the same."""
-    theirs = peer.ask("read", form="kafka", options=given)
-    ours = peer.ask("read", form="skylog", options=given)
+    theirs = peer.read(form="kafka", options=given)
+    ours = peer.read(form="skylog", options=given)
     assert ours["columns"] == theirs["columns"]
     assert ours["rows"] == theirs["rows"]
     return {"rows": ours["rows"], "tasks": (ours["tasks"], theirs["tasks"])}
@@ -87,7 +87,7 @@ def at(topic: str, *places: int) -> dict[str, dict[str, int]]:
     ),
 )
 def test_a_batch_reads_the_same_rows(
-    peer: PeerDriver, broker: BrokerProcess, numbers: str, given: dict[str, Any], count: int
+    peer: Peer, broker: BrokerProcess, numbers: str, given: dict[str, Any], count: int
 ) -> None:
     named = {key: at(numbers, *value) if isinstance(value, tuple) else value for key, value in given.items()}
     found = both(peer, options(broker, subscribe=numbers, **named))
@@ -96,18 +96,18 @@ def test_a_batch_reads_the_same_rows(
     assert ours == theirs
 
 
-def test_assigned_partitions_give_the_same_rows(peer: PeerDriver, broker: BrokerProcess, numbers: str) -> None:
+def test_assigned_partitions_give_the_same_rows(peer: Peer, broker: BrokerProcess, numbers: str) -> None:
     found = both(peer, options(broker, assign={numbers: [0, 2]}))
     assert {row["partition"] for row in found["rows"]} == {0, 2}
 
 
-def test_a_pattern_gives_the_same_rows(peer: PeerDriver, broker: BrokerProcess, admin: Admin, numbers: str) -> None:
+def test_a_pattern_gives_the_same_rows(peer: Peer, broker: BrokerProcess, admin: Admin, numbers: str) -> None:
     admin.create_topic(numbers + "-more", 1)
     found = both(peer, options(broker, subscribePattern=numbers + ".*"))
     assert len(found["rows"]) == PARTITIONS * COUNT
 
 
-def test_a_compacted_topic_gives_the_same_rows(peer: PeerDriver, broker: BrokerProcess, admin: Admin) -> None:
+def test_a_compacted_topic_gives_the_same_rows(peer: Peer, broker: BrokerProcess, admin: Admin) -> None:
     topic = f"compacted-{uuid.uuid4().hex[:8]}"
     admin.create_topic(topic, 1, configs=COMPACTED)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 2000})
@@ -116,7 +116,7 @@ def test_a_compacted_topic_gives_the_same_rows(peer: PeerDriver, broker: BrokerP
     assert producer.flush(20) == 0
 
     def found() -> list[Any]:
-        rows: list[Any] = peer.ask("read", form="skylog", options=options(broker, subscribe=topic))["rows"]
+        rows: list[Any] = peer.read(form="skylog", options=options(broker, subscribe=topic))["rows"]
         return rows
 
     wait_until(lambda: len(found()) < 1500, "the topic to be compacted", 60)
@@ -129,38 +129,38 @@ def test_a_compacted_topic_gives_the_same_rows(peer: PeerDriver, broker: BrokerP
 
 @pytest.mark.parametrize("limit", some([50, 7, 1000], usual=1))
 def test_a_stream_reads_the_same_micro_batches(
-    peer: PeerDriver, broker: BrokerProcess, numbers: str, limit: int, tmp_path: Path
+    peer: Peer, broker: BrokerProcess, numbers: str, limit: int, tmp_path: Path
 ) -> None:
     start = at(numbers, 60, -2, 90)
     given = options(broker, subscribe=numbers, startingOffsets=start, maxOffsetsPerTrigger=limit, includeHeaders="true")
-    theirs = peer.ask("stream", form="kafka", options=given, checkpoint=str(tmp_path / "kafka"))
-    ours = peer.ask("stream", form="skylog", options=given, checkpoint=str(tmp_path / "skylog"))
+    theirs = peer.stream(form="kafka", options=given, checkpoint=str(tmp_path / "kafka"))
+    ours = peer.stream(form="skylog", options=given, checkpoint=str(tmp_path / "skylog"))
     assert ours == theirs
     assert sum(map(len, ours)) == 150
 
 
 @pytest.mark.parametrize("codec", some(["lz4", "none", "gzip", "snappy", "zstd"], usual=1))
 def test_what_one_sink_writes_the_other_source_reads(
-    peer: PeerDriver, broker: BrokerProcess, admin: Admin, codec: str
+    peer: Peer, broker: BrokerProcess, admin: Admin, codec: str
 ) -> None:
     found = {}
     for form in ("kafka", "skylog"):
         topic = f"written-{form}-{codec}-{uuid.uuid4().hex[:8]}"
         admin.create_topic(topic, PARTITIONS)
         given = options(broker, topic=topic, **{"kafka.compression.type": codec})
-        peer.ask("write", form=form, options=given, count=500, columns=FULL)
+        peer.write(form=form, options=given, count=500, columns=FULL)
         rows = both(peer, options(broker, subscribe=topic, includeHeaders="true"))["rows"]
         found[form] = sorted(([row["partition"], row["key"], row["value"], row["headers"]] for row in rows), key=str)
     assert len(found["skylog"]) == 500
     assert found["skylog"] == found["kafka"]
 
 
-def test_keyed_rows_lie_in_the_same_partitions(peer: PeerDriver, broker: BrokerProcess, admin: Admin) -> None:
+def test_keyed_rows_lie_in_the_same_partitions(peer: Peer, broker: BrokerProcess, admin: Admin) -> None:
     places = {}
     for form in ("kafka", "skylog"):
         topic = f"keyed-{form}-{uuid.uuid4().hex[:8]}"
         admin.create_topic(topic, 5)
-        peer.ask("write", form=form, options=options(broker, topic=topic), count=1000, columns=KEYED)
+        peer.write(form=form, options=options(broker, topic=topic), count=1000, columns=KEYED)
         places[form] = {row["key"]: row["partition"] for row in both(peer, options(broker, subscribe=topic))["rows"]}
     assert len(places["skylog"]) == 1000
     assert len(set(places["skylog"].values())) == 5
@@ -169,14 +169,14 @@ def test_keyed_rows_lie_in_the_same_partitions(peer: PeerDriver, broker: BrokerP
 
 @pytest.mark.parametrize("form", some(["skylog", "kafka"], usual=1))
 def test_a_stream_that_one_sink_writes_the_other_source_reads(
-    peer: PeerDriver, broker: BrokerProcess, admin: Admin, numbers: str, form: str, tmp_path: Path
+    peer: Peer, broker: BrokerProcess, admin: Admin, numbers: str, form: str, tmp_path: Path
 ) -> None:
     topic = f"streamed-{form}-{uuid.uuid4().hex[:8]}"
     admin.create_topic(topic, PARTITIONS)
     given = options(broker, topic=topic, checkpointLocation=tmp_path)
     source = options(broker, subscribe=numbers, startingOffsets="earliest", includeHeaders="true")
     columns = ["key", "value", "headers", "partition"]
-    peer.ask("write_stream", form=form, options=given, source=source, columns=columns)
+    peer.write_stream(form=form, options=given, source=source, columns=columns)
     written = both(peer, options(broker, subscribe=topic, includeHeaders="true"))["rows"]
     read = both(peer, options(broker, subscribe=numbers, includeHeaders="true"))["rows"]
     fields = ("partition", "offset", "key", "value", "headers")
