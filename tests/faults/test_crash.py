@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from tests.proof import proof
 from tests.seeds import seed
 
 from ..broker.conftest import create_topic
@@ -102,9 +103,9 @@ def assert_exactly_once_in_order(writer: Writer, found: list[tuple[int, int]], p
 @pytest.mark.parametrize(
     ("kills", "partitions", "settings"),
     [
-        (5, 1, {}),
-        (20, 5, {"log.segment.bytes": "20000", "log.index.interval.bytes": "500"}),
-        (5, 3, {"log.flush.interval.messages": "1", "log.flush.offset.checkpoint.interval.ms": "50"}),
+        (proof(20, 3), 1, {}),
+        (proof(100, 6), 5, {"log.segment.bytes": "20000", "log.index.interval.bytes": "500"}),
+        (proof(20, 3), 3, {"log.flush.interval.messages": "1", "log.flush.offset.checkpoint.interval.ms": "50"}),
     ],
     ids=["one partition", "small segments", "flushed"],
 )
@@ -137,7 +138,7 @@ def last_segment(broker: BrokerProcess) -> Path:
     return max((broker.data_dir / "t-0").glob("*.log"))
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(proof(20, 1)))
 @pytest.mark.parametrize("damage", ["cut", "garbage behind", "bit flip"])
 def test_a_damaged_tail_is_cut_at_the_last_sound_batch(tmp_path: Path, damage: str, number: int) -> None:
     rng = random.Random(f"{seed()}/{number}")

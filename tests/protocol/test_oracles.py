@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kio.index import KioIndexError
 
 from skylog.protocol.schema import Message
+from tests.proof import proof
 
 from .oracles import (
     kafka_python_class,
@@ -28,7 +29,7 @@ MISSING_IN_KAFKA_PYTHON: set[tuple[str, int]] = REMOVED_IN_KAFKA_4
 
 each_message_version = pytest.mark.parametrize("case", MESSAGE_VERSIONS, ids=ids_of)
 a_few_examples = settings(
-    max_examples=12,
+    max_examples=proof(50, 6),
     deadline=None,
     derandomize=True,
     database=None,
