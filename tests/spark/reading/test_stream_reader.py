@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skylog.client import Admin, ConsumerGroups
+from skylog.spark.source import SkylogSource
 from skylog.testing import BrokerProcess, produce, wait_until
 from tests.spark.conftest import Topics
 
@@ -270,6 +271,11 @@ def test_a_minimum_holds_micro_batches_back_until_there_is_enough(
 def test_ending_offsets_are_refused(topics: Topics, two: str, collected: Collected) -> None:
     with pytest.raises(Exception, match="'endingOffsets' is not for streaming queries"):
         collected.run(topics.stream(two, endingOffsets="latest"))
+
+
+def test_progress_is_reported_without_the_latest_offset_while_the_broker_is_away() -> None:
+    source = SkylogSource({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+    assert source.streamReader(source.schema()).reportLatestOffset() is None
 
 
 def test_a_query_waits_for_a_broker_that_is_away(topics: Topics, collected: Collected) -> None:

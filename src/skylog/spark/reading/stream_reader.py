@@ -96,10 +96,15 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = share_out(limit.max_rows, starts, ends)
         return offsets_json(ends)
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
+        """None while the cluster cannot be reached: a figure of the query's progress must not end the query."""
+        from skylog.client import BrokerUnreachableError
         from skylog.spark.reading.positions import offsets_json
 
-        return offsets_json(self._latest())
+        try:
+            return offsets_json(self._latest())
+        except BrokerUnreachableError:
+            return None
 
     def _ends(self, starts: Mapping[TopicPartition, int]) -> Offsets:
         """Where the log ends, or ended when the query began, if it is to read what there was then.
