@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from skylog.cli.input_format import JsonFormat
 from skylog.client import Admin, Connection, PartitionReader
 from skylog.message_document import as_object
-from tests.cli.command_server import Commands
+from tests.cli.commands import Commands
 
 SKYLOG = Path(sys.executable).with_name("skylog")
 STARTED = "listening on "

@@ -18,8 +18,8 @@ from skylog.testing import BrokerProcess, BrokerProcessError, consume, produce, 
 OWNER = """
 import signal
 from skylog.testing import BrokerProcess
-broker = BrokerProcess().start()
-print(broker.pid, flush=True)
+brokers = [BrokerProcess().start() for _ in range(2)]  # the second one is forked
+print(*(broker.pid for broker in brokers), flush=True)
 signal.pause()
 """
 
@@ -127,18 +127,19 @@ def test_what_was_logged_can_be_read_after_the_end() -> None:
     assert broker.stderr().count("Try it, in another terminal") == 2
 
 
-def test_a_broker_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
+def test_brokers_end_when_their_owner_is_killed(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}  # whoever is killed does not tidy up
     command = [sys.executable, "-c", OWNER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as owner:
         assert owner.stdout is not None
-        pid = int(owner.stdout.readline())
-        assert is_alive(pid)
+        pids = [int(text) for text in owner.stdout.readline().split()]
+        assert len(pids) == 2
+        assert all(map(is_alive, pids))
         owner.kill()
     try:
-        wait_until(lambda: not is_alive(pid), "the broker to follow its owner")
+        wait_until(lambda: not any(map(is_alive, pids)), "the brokers to follow their owner")
     finally:
-        if is_alive(pid):
+        for pid in filter(is_alive, pids):
             os.kill(pid, signal.SIGKILL)
 
 

@@ -7,7 +7,6 @@ import re
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from skylog.errors import SkylogError
+from skylog.testing.command import Command, start_command
 
 STARTED: Final = "listening on "
 _CONSOLE: Final = re.compile(r"^console at (http://\S+)$", re.MULTILINE)
@@ -54,7 +54,7 @@ class BrokerProcess:
         self.options = ["--console-port", "0", *options] if console else ["--no-console", *options]
         self._stderr_path = Path(self._home.name) / "stderr"
         self._last_words = ""
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Command | None = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -88,20 +88,11 @@ class BrokerProcess:
         if self.is_running:
             raise BrokerProcessError(f"the broker at {self.bootstrap} is running already")
         self._close_pipes()
-        command = [sys.executable, "-P", "-m", "skylog.testing.lifeline", "serve"]
-        command += ["--data-dir", str(self.data_dir), "--port", str(self.port), *self.options]
+        arguments = ["serve", "--data-dir", str(self.data_dir), "--port", str(self.port), *self.options]
         for key, value in self.settings.items():
-            command += ["--set", f"{key}={value}"]
+            arguments += ["--set", f"{key}={value}"]
         with open(self._stderr_path, "a") as stderr:
-            # A session of its own: Ctrl-C in a debugger is meant for the test, not for the broker.
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                start_new_session=True,
-            )
+            self._process = start_command(arguments, stderr.fileno())
         line = self._first_line(self._process)
         if line is None or not line.startswith(STARTED):
             self.kill()
@@ -156,21 +147,19 @@ class BrokerProcess:
         except FileNotFoundError:
             return self._last_words
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _started(self) -> Command:
         if self._process is None:
             raise BrokerProcessError("the broker has not been started")
         return self._process
 
     @staticmethod
-    def _first_line(process: subprocess.Popen[str]) -> str | None:
+    def _first_line(process: Command) -> str | None:
         """What it says first on stdout, empty if it ended without a word; None if nothing comes in time."""
-        assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             return process.stdout.readline() if selector.select(START_PATIENCE_S) else None
 
     def _close_pipes(self) -> None:
         """Also of a process that ended by itself, or of none."""
-        for pipe in (self._process.stdin, self._process.stdout) if self._process else ():
-            assert pipe is not None
-            pipe.close()
+        if self._process is not None:
+            self._process.close_pipes()

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from skylog.client import Admin, ConsumerGroups
 from skylog.spark.source import SkylogSource
@@ -275,7 +276,9 @@ def test_ending_offsets_are_refused(topics: Topics, two: str, collected: Collect
 
 def test_progress_is_reported_without_the_latest_offset_while_the_broker_is_away() -> None:
     source = SkylogSource({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
-    assert source.streamReader(source.schema()).reportLatestOffset() is None
+    schema = source.schema()
+    assert isinstance(schema, StructType)
+    assert source.streamReader(schema).reportLatestOffset() is None
 
 
 def test_a_query_waits_for_a_broker_that_is_away(topics: Topics, collected: Collected) -> None:

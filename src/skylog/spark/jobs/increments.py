@@ -99,8 +99,7 @@ class Increments:
 
     def lag(self, done: Offsets) -> int:
         """Offsets between `done` and the ends of the logs."""
-        latest = offsets_from_json(self._reader.reportLatestOffset())
-        return sum(max(end - done.get(key, 0), 0) for key, end in latest.items())
+        return sum(max(end - done.get(key, 0), 0) for key, end in self._reader.end_offsets().items())
 
     def frame(self, spark: SparkSession, increment: Increment) -> DataFrame:
         """The records, with the columns of the data source. Reading it twice gives the same."""

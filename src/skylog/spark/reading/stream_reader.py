@@ -71,7 +71,7 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        self._target = self._latest()
+        self._target = self.end_offsets()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         from skylog.client import BrokerUnreachableError
@@ -102,7 +102,7 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from skylog.spark.reading.positions import offsets_json
 
         try:
-            return offsets_json(self._latest())
+            return offsets_json(self.end_offsets())
         except BrokerUnreachableError:
             return None
 
@@ -111,7 +111,7 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Partitions that are gone stay where they were: whether that is a loss is for `partitions` to say.
         """
-        return {**starts, **(self._latest() if self._target is None else self._target)}
+        return {**starts, **(self.end_offsets() if self._target is None else self._target)}
 
     def _is_to_wait(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         fewest = self._options.min_offsets_per_trigger
@@ -198,5 +198,6 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return chosen_partitions(self._options, self._cluster.topics())
 
-    def _latest(self) -> Offsets:
+    def end_offsets(self) -> Offsets:
+        """Where the logs end now. Raises BrokerUnreachableError."""
         return self._cluster.latest(self._partitions())
