@@ -18,8 +18,10 @@ from tests.heavy import is_heavy, rank
 settings.register_profile("skylog", deadline=None, print_blob=True)
 settings.load_profile("skylog")
 
-# Every JVM of a test lives for a minute: what its second compiler would win it never gets back.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Every JVM of a test lives for a few minutes: what its second compiler would win it never gets back. Most of that time
+# it loads classes, which are the same as ever and need no verification.
+_UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+os.environ.setdefault("JDK_JAVA_OPTIONS", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_UNVERIFIED}")
 
 # Who is started in the background may have to ignore Ctrl-C, and so would what it starts: programs under test, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

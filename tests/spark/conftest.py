@@ -28,6 +28,9 @@ def spark_session() -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
         .config("spark.sql.shuffle.partitions", "2")
+        # A few rows are sooner interpreted than compiled. Commands, examples and the demonstration run Spark as it is.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .getOrCreate()
