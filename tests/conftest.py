@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ settings.load_profile("skylog")
 # it loads classes, which are the same as ever and need no verification.
 _UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 os.environ.setdefault("JDK_JAVA_OPTIONS", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_UNVERIFIED}")
+
+# See there: a third of what Spark's Python workers would take.
+os.environ.setdefault("SKYLOG_WORKER_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_PYTHON", str(Path(__file__).with_name("spark") / "worker_python"))
 
 # Who is started in the background may have to ignore Ctrl-C, and so would what it starts: programs under test, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -48,7 +48,7 @@ def run_pipeline(project: Path, bootstrap: str) -> None:
         *("--conf", "spark.sql.catalogImplementation=hive", "--conf", "spark.driver.memory=1g"),
         *("--conf", "spark.sql.shuffle.partitions=2"),
     ]
-    names = {"PYSPARK_PYTHON": sys.executable, "PAGES_BOOTSTRAP": bootstrap, "JDK_JAVA_OPTIONS": JAVA}
+    names = {"PAGES_BOOTSTRAP": bootstrap, "JDK_JAVA_OPTIONS": JAVA}
     process = subprocess.Popen(
         command,
         cwd=project,

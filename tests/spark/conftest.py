@@ -21,7 +21,6 @@ COMMAND_MASTER = ("--master", "local[1]", "--conf", "spark.driver.memory=1g")
 
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers find the format in this environment
     session = (
         SparkSession.builder.master("local[2,2]")  # a task that fails is tried again, as on a cluster
         .appName("skylog-tests")
