@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from skylog.testing import BrokerProcess, BrokerProcessError, consume, produce, wait_until
+from skylog.testing.command import _starter
 
 OWNER = """
 import signal
@@ -125,6 +126,21 @@ def test_what_was_logged_can_be_read_after_the_end() -> None:
     with BrokerProcess() as broker:
         broker.restart()
     assert broker.stderr().count("Try it, in another terminal") == 2
+
+
+def test_a_broker_starts_though_the_process_that_forks_them_was_killed() -> None:
+    with BrokerProcess() as broker:
+        broker.restart()  # forked
+        server = _starter._server
+        assert server is not None
+        server._server.kill()
+        server._server.wait()
+        for _ in range(2):
+            broker.kill()
+            broker.start()
+        produce(broker.bootstrap, "letters", ["a"])
+        assert values(broker, "letters") == [b"a"]
+        assert _starter._server is not server
 
 
 def test_brokers_end_when_their_owner_is_killed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import threading
 from typing import IO, Final, Protocol
 
 from skylog.testing.fork_server import ForkServer
+
+logger = logging.getLogger(__name__)
 
 
 class Process(Protocol):
@@ -52,16 +55,26 @@ class _Starter:
         self._server: ForkServer | None = None
 
     def start(self, arguments: list[str], stdin: int, stdout: int, stderr: int) -> Process:
-        with self._lock:
-            is_first, self._owner = self._owner != os.getpid(), os.getpid()  # a process that was forked has no server
-            if not is_first and self._server is None:
-                self._server = ForkServer()
-            server = None if is_first else self._server
+        server = self._find_server()
         if server is not None:
-            return server.start(arguments, stdin, stdout, stderr, follows_stdin=True)
+            try:
+                return server.start(arguments, stdin, stdout, stderr, follows_stdin=True)
+            except OSError as error:
+                logger.warning("starting a broker without the fork server: %s", error)
+                self._server = None
         # A session of its own: Ctrl-C in a debugger is meant for the test, not for the broker.
         command = [sys.executable, "-P", "-m", "skylog.testing.lifeline", *arguments]
         return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
+
+    def _find_server(self) -> ForkServer | None:
+        """None for the first command of this process. A process that was forked must not use its parent's server."""
+        with self._lock:
+            if self._owner != os.getpid():
+                self._owner, self._server = os.getpid(), None
+                return None
+            if self._server is None:
+                self._server = ForkServer()
+            return self._server
 
 
 _starter: Final = _Starter()

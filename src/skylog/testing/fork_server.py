@@ -50,13 +50,13 @@ class ForkedProcess:
         return code
 
     def _read_status(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
+        if self.returncode is None and _is_readable(self._status, timeout):
             self.returncode = int(os.read(self._status, 16) or str(_UNKNOWN_CODE))
             os.close(self._status)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        if self.poll() is None:
+        if self.poll() in (None, _UNKNOWN_CODE):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
@@ -114,12 +114,21 @@ class ForkServer:
             with self._lock:
                 socket.send_fds(self._socket, [json.dumps(request).encode()], [stdin, stdout, stderr, theirs])
                 answer = self._socket.recv(16)
+            if not answer:
+                raise OSError("the process that starts brokers has ended")
+        except BaseException:
+            os.close(status)
+            raise
         finally:
             os.close(theirs)
-        if not answer:
-            os.close(status)
-            raise OSError("the process that starts brokers has ended")
         return ForkedProcess(int(answer), status)
+
+
+def _is_readable(descriptor: int, timeout: float | None) -> bool:
+    """Like `select.select`, which takes no descriptor above 1023."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if timeout is None else timeout * 1000))
 
 
 class _Server:
