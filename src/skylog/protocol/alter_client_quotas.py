@@ -1,6 +1,6 @@
 """AlterClientQuotas (key 49), versions 0-1: set and remove quotas of users, clients and addresses (KIP-546).
 
-1 brought the compact encoding.
+Version 1 added the compact encoding.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from skylog.protocol.schema import Int16, Int32, Message, field, message, struct
 
 @struct
 class QuotaEntity:
-    """A part of what a quota is for. A null name stands for the default of its type."""
+    """A part of a quota's entity. A null name is the default of its type."""
 
     entity_type: str = field("0+")
     entity_name: str | None = field("0+", nullable="0+")

@@ -1,6 +1,6 @@
 """AlterConfigs (key 33), versions 0-2: replace the whole configuration of topics or brokers.
 
-2 brought the compact encoding; 1 is as 0. IncrementalAlterConfigs changes single keys.
+Version 2 added the compact encoding; 1 equals 0. IncrementalAlterConfigs changes single keys.
 """
 
 from __future__ import annotations

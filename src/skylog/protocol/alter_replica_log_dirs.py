@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (key 34), versions 1-2: move the logs of partitions into other data directories (KIP-113).
 
-2 brought the compact encoding.
+Version 2 added the compact encoding.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """ApiVersions (key 18), versions 0-4: which APIs and versions the broker serves.
 
-1 brought the throttle time, 3 the compact encoding, the client's name and version, and feature levels (KIP-511,
-KIP-584). 2 is as 1; 4 differs from 3 only in allowing features with a minimum version of 0.
+Version 1 added the throttle time, 3 the compact encoding, the client's name and version, and feature levels (KIP-511,
+KIP-584). 2 equals 1; 4 differs from 3 only in allowing features with a minimum version of 0.
 
-The response header is version 0 in every version, as the client cannot know yet what the broker speaks. A broker that
-does not know the version asked for answers in version 0, with UNSUPPORTED_VERSION and its own range for this API.
+The response header is version 0 in every version, because the client does not know the broker's versions yet. A broker
+that does not know the requested version responds in version 0, with UNSUPPORTED_VERSION and its own range for this API.
 """
 
 from __future__ import annotations

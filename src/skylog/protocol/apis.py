@@ -1,7 +1,7 @@
-"""The registry of the APIs that can be decoded and encoded: key, request and response, versions.
+"""The registry of all APIs that can be decoded and encoded: key, request, response and versions.
 
-What a broker advertises is decided by its table of handlers, which can only be a part of this. The one exception is
-Produce, which is advertised from version 0 on (see `produce`).
+The broker's table of handlers decides what it advertises: a subset of this registry. The only exception is Produce,
+which is advertised from version 0 on (see `produce`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from skylog.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from skylog.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from skylog.protocol.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from skylog.protocol.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from skylog.protocol.alter_partition_reassignments import (
@@ -18,6 +20,8 @@ from skylog.protocol.alter_partition_reassignments import (
 )
 from skylog.protocol.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from skylog.protocol.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from skylog.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from skylog.protocol.create_acls import CreateAclsRequest, CreateAclsResponse
 from skylog.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from skylog.protocol.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -35,6 +39,7 @@ from skylog.protocol.describe_producers import DescribeProducersRequest, Describ
 from skylog.protocol.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from skylog.protocol.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from skylog.protocol.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from skylog.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from skylog.protocol.fetch import FetchRequest, FetchResponse
 from skylog.protocol.fields import Versions
 from skylog.protocol.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -59,6 +64,8 @@ from skylog.protocol.offset_for_leader_epoch import OffsetForLeaderEpochRequest,
 from skylog.protocol.produce import ProduceRequest, ProduceResponse
 from skylog.protocol.schema import Message
 from skylog.protocol.sync_group import SyncGroupRequest, SyncGroupResponse
+from skylog.protocol.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from skylog.protocol.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
 class ApiKey(IntEnum):
@@ -83,6 +90,11 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -103,6 +115,8 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -120,11 +134,11 @@ class ApiSpec:
         return self.request.versions
 
     def is_flexible(self, version: int) -> bool:
-        """Whether `version` has the compact encoding, tagged fields, and so the newer headers."""
+        """Whether `version` has the compact encoding and tagged fields, and therefore the newer headers."""
         return version in self.request.flexible
 
     def response_header_version(self, version: int) -> int:
-        """ApiVersions keeps header 0: its reader does not know yet what the broker speaks."""
+        """Return the header version of a response. ApiVersions keeps 0: its reader does not know the broker yet."""
         return int(self.is_flexible(version) and self.key is not ApiKey.API_VERSIONS)
 
 
@@ -150,6 +164,11 @@ API_SPECS: Final[dict[int, ApiSpec]] = {
         (DeleteRecordsRequest, DeleteRecordsResponse),
         (InitProducerIdRequest, InitProducerIdResponse),
         (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+        (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+        (EndTxnRequest, EndTxnResponse),
+        (WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+        (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
         (DescribeAclsRequest, DescribeAclsResponse),
         (CreateAclsRequest, CreateAclsResponse),
         (DeleteAclsRequest, DeleteAclsResponse),
@@ -170,6 +189,8 @@ API_SPECS: Final[dict[int, ApiSpec]] = {
         (DescribeProducersRequest, DescribeProducersResponse),
         (DescribeTransactionsRequest, DescribeTransactionsResponse),
         (ListTransactionsRequest, ListTransactionsResponse),
+        (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+        (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
         (ListConfigResourcesRequest, ListConfigResourcesResponse),
         (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     )

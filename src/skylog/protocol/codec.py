@@ -1,7 +1,7 @@
-"""Source text that becomes a function: the common ground of the generated readers and writers.
+"""Builds a function from source text, for the generated readers and writers.
 
-Like `dataclasses`, the codecs are written as Python source and compiled once. `Source` collects the lines and the
-objects that they refer to. The text is handed to `linecache`, so that tracebacks and debuggers show it.
+Like in `dataclasses`, codecs are generated as Python source and compiled once. `FunctionSource` collects the lines and
+the objects that they refer to. The text is registered with `linecache`, so that tracebacks and debuggers show it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Source:
-    """Lines of one function under construction, with the names that it uses."""
+class FunctionSource:
+    """The lines of one function under construction, and the names that it uses."""
 
     def __init__(self, signature: str, names: dict[str, object]) -> None:
         self._lines = [f"def {signature}:"]
@@ -26,14 +26,14 @@ class Source:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """The lines written inside the `with` stand one level deeper, under `head`."""
+        """Write `head`, and indent the lines written inside the `with` block."""
         self.line(head)
         self._depth += 1
         yield
         self._depth -= 1
 
     def bind(self, key: object, prefix: str, value: object) -> str:
-        """A name for `value` in the function's namespace; the same name for the same (hashable) `key`."""
+        """Return a name for `value` in the function's namespace; the same name for the same (hashable) `key`."""
         name = self._bound.get(key)
         if name is None:
             name = self._bound[key] = f"{prefix}{len(self._bound)}"
@@ -45,7 +45,7 @@ class Source:
         return "\n".join(self._lines) + "\n"
 
     def compile(self, title: str) -> Callable[..., Any]:
-        """The function; `title` stands for the file name in tracebacks."""
+        """Compile the function. `title` is its file name in tracebacks."""
         text = self.text
         filename = f"<skylog {title}>"
         namespace: dict[str, Any] = dict(self._names)

@@ -1,6 +1,7 @@
-"""CreateAcls (key 30), versions 1-3: new access control lists, answered one by one in the order of the request.
+"""CreateAcls (key 30), versions 1-3: create access control lists; one result each, in the order of the request.
 
-1 brought the type of the name's pattern (KIP-290), 2 the compact encoding. 3 only allows the resource type "user".
+Version 1 added the type of the name's pattern (KIP-290), 2 the compact encoding. 3 only allows the resource type
+"user".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""CreatePartitions (key 37), versions 0-3: give topics more partitions.
+"""CreatePartitions (key 37), versions 0-3: add partitions to topics.
 
-2 brought the compact encoding. 1 is as 0; 3 only allows a throttling error.
+Version 2 added the compact encoding. 1 equals 0; 3 only allows a throttling error.
 """
 
 from __future__ import annotations

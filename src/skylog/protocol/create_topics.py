@@ -1,7 +1,7 @@
-"""CreateTopics (key 19), versions 2-7: make topics, with counts and configs or with an explicit assignment.
+"""CreateTopics (key 19), versions 2-7: create topics, with counts and configs or with an explicit assignment.
 
-4 made -1 partitions or replicas mean the broker's default (KIP-464), 5 brought the compact encoding and the topic's
-configs in the response (KIP-525), 7 the topic id (KIP-516). 3 is as 2; 6 only allows a throttling error.
+Version 4 made -1 partitions or replicas mean the broker's default (KIP-464), 5 added the compact encoding and the
+topic's configs in the response (KIP-525), 7 the topic id (KIP-516). 3 equals 2; 6 only allows a throttling error.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """Java's admin client takes the counts for real only where `configs` is not null."""
+    """Java's admin client uses the counts only if `configs` is not null."""
 
     name: str = field("0+")
     topic_id: UUID = field("7+", default=ZERO_UUID)

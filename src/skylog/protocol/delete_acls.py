@@ -1,6 +1,7 @@
-"""DeleteAcls (key 31), versions 1-3: delete the access control lists that match filters, answered filter by filter.
+"""DeleteAcls (key 31), versions 1-3: delete the access control lists that match filters; one result per filter.
 
-1 brought the type of the name's pattern (KIP-290), 2 the compact encoding. 3 only allows the resource type "user".
+Version 1 added the type of the name's pattern (KIP-290), 2 the compact encoding. 3 only allows the resource type
+"user".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DeleteGroups (key 42), versions 0-2: remove empty consumer groups with their offsets.
 
-2 brought the compact encoding; 1 is as 0.
+Version 2 added the compact encoding; 1 equals 0.
 """
 
 from __future__ import annotations

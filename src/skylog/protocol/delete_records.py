@@ -1,6 +1,6 @@
 """DeleteRecords (key 21), versions 0-2: move the start of partitions forward.
 
-2 brought the compact encoding; 1 is as 0.
+Version 2 added the compact encoding; 1 equals 0.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from skylog.protocol.schema import Int16, Int32, Int64, Message, field, message,
 
 @struct
 class DeleteRecordsPartition:
-    """`offset` becomes the log start offset; -1 stands for the high watermark."""
+    """`offset` becomes the log start offset; -1 is the high watermark."""
 
     partition_index: Int32 = field("0+")
     offset: Int64 = field("0+")

@@ -1,7 +1,7 @@
 """DeleteTopics (key 20), versions 1-6: remove topics, by name or, in version 6, also by id.
 
-4 brought the compact encoding, 5 error messages (KIP-599), 6 topic ids (KIP-516), with another list in the request.
-2 is as 1; 3 only allows an error for deletion being switched off.
+Version 4 added the compact encoding, 5 error messages (KIP-599), 6 topic ids (KIP-516), with another list in the
+request. 2 equals 1; 3 only allows TOPIC_DELETION_DISABLED.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """DescribeAcls (key 29), versions 1-3: the access control lists that match a filter.
 
-1 brought the type of the name's pattern (KIP-290), 2 the compact encoding. 3 only allows the resource type "user".
+Version 1 added the type of the name's pattern (KIP-290), 2 the compact encoding. 3 only allows the resource type
+"user".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DescribeClientQuotas (key 48), versions 0-1: the quotas of users, clients and addresses (KIP-546).
 
-1 brought the compact encoding.
+Version 1 added the compact encoding.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DescribeCluster (key 60), versions 0-1: the brokers, the controller and the cluster id (KIP-700).
 
-1 brought the choice between brokers and controllers (KIP-919). Both versions have the compact encoding.
+Version 1 added the choice between brokers and controllers (KIP-919). Both versions have the compact encoding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DescribeConfigs (key 32), versions 0-4: the configuration of topics and brokers, with where each value comes from.
+"""DescribeConfigs (key 32), versions 0-4: the configuration of topics and brokers, with the source of each value.
 
-1 brought sources and synonyms in place of `is_default` (KIP-226), 3 the type and the documentation (KIP-569), 4 the
-compact encoding. 2 is as 1.
+Version 1 added sources and synonyms in place of `is_default` (KIP-226), 3 the type and the documentation (KIP-569), 4
+the compact encoding. 2 equals 1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from skylog.protocol.schema import Int8, Int16, Int32, Message, field, message, 
 
 @struct
 class DescribeConfigsResource:
-    """`resource_type` 2 is a topic, 4 a broker. No keys (null) asks for all of them."""
+    """`resource_type` 2 is a topic, 4 a broker. Null requests all keys."""
 
     resource_type: Int8 = field("0+")
     resource_name: str = field("0+")

@@ -1,6 +1,7 @@
 """DescribeLogDirs (key 35), versions 0-4: the size of each partition's log, by data directory.
 
-2 brought the compact encoding, 3 an error code for the whole response, 4 the size of the volume (KIP-827). 1 is as 0.
+Version 2 added the compact encoding, 3 an error code for the whole response, 4 the size of the volume (KIP-827). 1
+equals 0.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class DescribableLogDirTopic:
 
 @message(api_key=35, versions="0-4", flexible="2+")
 class DescribeLogDirsRequest(Message):
-    """Null asks for all topics."""
+    """Null requests all topics."""
 
     topics: list[DescribableLogDirTopic] | None = field("0+", nullable="0+")
 

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: the producers that partitions remember (KIP-664)."""
+"""DescribeProducers (key 61), version 0: the active producers of partitions (KIP-664)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75), version 0: topics and partitions page by page (KIP-966)."""
+"""DescribeTopicPartitions (key 75), version 0: topics and partitions in pages (KIP-966)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Cursor:
 
 @message(api_key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest(Message):
-    """No topics asks for all of them."""
+    """An empty list requests all topics."""
 
     topics: list[TopicRequest] = field("0+")
     response_partition_limit: Int32 = field("0+", default=2000)

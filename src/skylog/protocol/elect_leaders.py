@@ -1,6 +1,6 @@
 """ElectLeaders (key 43), versions 0-2: make the preferred or any live replica the leader of partitions.
 
-1 brought the type of the election (KIP-460), 2 the compact encoding.
+Version 1 added the type of the election (KIP-460), 2 the compact encoding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class ElectLeadersTopic:
 
 @message(api_key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest(Message):
-    """`election_type` is 0 for the preferred replica, 1 for an unclean election. Null asks for all partitions."""
+    """`election_type` is 0 for the preferred replica, 1 for an unclean election. Null requests all partitions."""
 
     election_type: Int8 = field("1+", default=0)
     topic_partitions: list[ElectLeadersTopic] | None = field("0+", nullable="0+")

@@ -1,6 +1,6 @@
-"""Fetch (key 1), versions 4-17: read record batches from partitions, by consumers and by following brokers.
+"""Fetch (key 1), versions 4-17: read record batches from partitions, for consumers and followers.
 
-4 brought read_committed (KIP-98), 5 the log start offset, 7 fetch sessions (KIP-227), 9 the leader epoch that the
+Version 4 added read_committed (KIP-98), 5 the log start offset, 7 fetch sessions (KIP-227), 9 the leader epoch that the
 reader knows (KIP-320), 11 reading from a follower (KIP-392), 12 the compact encoding and the detection of diverging
 logs (KIP-595), 13 topic ids in place of names (KIP-516), 15 the follower's identity in a tagged field (KIP-903), 16 the
 new leaders' addresses (KIP-951), 17 the directory id of a follower's log (KIP-853).
@@ -124,7 +124,7 @@ class NodeEndpoint:
 
 @message(api_key=1, versions="4-17", flexible="12+")
 class FetchResponse(Message):
-    """`node_endpoints` says where the leaders named in `current_leader` are found."""
+    """`node_endpoints` has the addresses of the leaders in `current_leader`."""
 
     throttle_time_ms: Int32 = field("1+", default=0)
     error_code: Int16 = field("7+", default=0)

@@ -1,8 +1,8 @@
-"""What a declaration is made of: version ranges, the kinds of wire types, and the field.
+"""The parts of a declaration: version ranges, wire types, and fields.
 
-The Python annotation of a field is its wire type. `str`, `bytes`, `bool`, `float` and `UUID` say it by themselves;
-integers and record data need their width or role and use the aliases below, which type checkers read as plain `int`
-and plain bytes. `list[...]` is an array, a class declared with `@struct` is a structure, `... | None` may be null.
+The Python annotation of a field is its wire type. `str`, `bytes`, `bool`, `float` and `UUID` are used as they are.
+Integers and record data use the aliases below, which add the width or role; type checkers read them as plain `int` and
+bytes. `list[...]` is an array, a class declared with `@struct` is a structure, `... | None` is nullable.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """UTF-8 behind its length: int16, or compact in flexible versions."""
+    """UTF-8 after its length: int16, or compact in flexible versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes behind their length: int32, or compact. Record data is a blob that is read as a view, without a copy."""
+    """Bytes after their length: int32, or compact. Record data is a blob that is read as a view, without a copy."""
 
     view: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Items behind their count: int32, or compact."""
+    """Items after their count: int32, or compact."""
 
     item: Kind
 
@@ -74,7 +74,7 @@ class Array:
 class Structure:
     """The fields of `cls`, one after the other, and a tagged section in flexible versions.
 
-    One that may be null stands behind an int8: -1 for null, else 1.
+    A nullable structure follows an int8: -1 for null, else 1.
     """
 
     cls: type
@@ -82,7 +82,7 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class Id:
-    """Sixteen bytes, a UUID; all zero stands for none."""
+    """A UUID of sixteen bytes; all zero means none."""
 
 
 Kind: TypeAlias = Scalar | Text | Blob | Array | Structure | Id
@@ -108,9 +108,9 @@ _PLAIN_KINDS: Final[dict[object, Kind]] = {
 class FieldSpec:
     """One field of a message or structure, for all versions.
 
-    `default` is what a reader fills in for a version without the field: the declared default, or the zero of the kind.
-    A field with a `tag` travels in the tagged section of every version that has it, and only when it differs from its
-    default; a tagged structure is declared `... | None`, and `None` means that it does not travel.
+    `default` is the value that a reader sets for a version without the field: the declared default, or the zero of the
+    kind. A field with a `tag` is in the tagged section of every version that has it, and only if it differs from its
+    default; a tagged structure is declared `... | None`, and `None` means that it is not sent.
     """
 
     name: str
@@ -129,11 +129,10 @@ def field(
     default: Any = dataclasses.MISSING,
     default_factory: Callable[[], Any] | Any = dataclasses.MISSING,
 ) -> Any:
-    """Declare a field: the versions that carry it, those in which it may be null, its tag, its default.
+    """Declare a field: the versions that have it, those in which it is nullable, its tag, its default.
 
-    With a default the constructor's argument is optional, without one it is required. A value for a version that lacks
-    the field is dropped on write without complaint, whatever it is: handlers fill in what they know and the version
-    decides what is told.
+    With a default the constructor's argument is optional, without one it is required. A value for a version without the
+    field is silently dropped on write: handlers set all fields, and the version decides which are sent.
     """
     metadata = {
         "versions": Versions.parse(versions),
@@ -145,7 +144,7 @@ def field(
 
 
 def field_specs(cls: type) -> tuple[FieldSpec, ...]:
-    """The fields of a declared class, in wire order."""
+    """Return the fields of a declared class, in wire order."""
     return _field_specs(cls)
 
 
@@ -186,7 +185,7 @@ def _kind_of(hint: object) -> tuple[Kind, bool]:
 
 
 def zero_of(kind: Kind) -> object:
-    """The value of a field that nobody declared a default for."""
+    """Return the value of a field without a declared default."""
     match kind:
         case Scalar(code="?"):
             return False
@@ -205,7 +204,7 @@ def zero_of(kind: Kind) -> object:
 
 
 def min_size(kind: Kind, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of `kind` takes; it bounds how many items an array can really have."""
+    """Return the minimum size of a value of `kind`, which bounds the number of items in an array."""
     match kind:
         case Scalar():
             return kind.size
@@ -222,5 +221,5 @@ def min_size(kind: Kind, version: int, flexible: bool) -> int:
 
 def _min_field_size(spec: FieldSpec, version: int, flexible: bool) -> int:
     if isinstance(spec.kind, Structure) and version in spec.nullable:
-        return 1  # that it is null
+        return 1  # the null marker
     return min_size(spec.kind, version, flexible)

@@ -1,7 +1,7 @@
-"""FindCoordinator (key 10), versions 0-5: which broker keeps a consumer group or a transactional id.
+"""FindCoordinator (key 10), versions 0-5: the broker that coordinates a consumer group or a transactional id.
 
-1 brought transactional ids and an error message, 3 the compact encoding, 4 several keys in one request (KIP-699), with
-other fields in both directions. 2 is as 1; 5 only allows TRANSACTION_ABORTABLE.
+Version 1 added transactional ids and an error message, 3 the compact encoding, 4 several keys in one request (KIP-699),
+with other fields in request and response. 2 equals 1; 5 only allows TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Frames: what travels on a connection is an int32 size and then so many bytes of header and body."""
+"""Frames: the unit on a connection is an int32 size followed by header and body of that size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZE_BYTES: Final = 4
 
 
 def request_frame(header: RequestHeader, request: Message) -> bytearray:
-    """A request, ready to send."""
+    """Build a request, ready to send."""
     out = bytearray(SIZE_BYTES)
     out += request_header(header)
     request.write_into(out, header.api_version)
@@ -21,7 +21,7 @@ def request_frame(header: RequestHeader, request: Message) -> bytearray:
 
 
 def response_frame(correlation_id: int, response: Message, version: int) -> bytearray:
-    """The response to a request of `version`, ready to send."""
+    """Build the response to a request of `version`, ready to send."""
     out = bytearray(SIZE_BYTES)
     out += response_header(correlation_id, API_SPECS[response.api_key].response_header_version(version))
     response.write_into(out, version)
@@ -29,6 +29,6 @@ def response_frame(correlation_id: int, response: Message, version: int) -> byte
 
 
 def seal(out: bytearray) -> bytearray:
-    """Fill in the size of a frame that was begun with `SIZE_BYTES` bytes of room for it."""
+    """Fill in the size of a frame that starts with `SIZE_BYTES` reserved bytes."""
     out[:SIZE_BYTES] = (len(out) - SIZE_BYTES).to_bytes(SIZE_BYTES, "big")
     return out

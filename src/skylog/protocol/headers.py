@@ -7,7 +7,7 @@
     response header 1   the same, tagged fields
 
 Flexible versions of an API use request header 2 and response header 1, the others 1 and 0; the ApiVersions response
-stays with 0. Request header 0 belongs to a single message of Kafka's past, ControlledShutdown version 0.
+always uses 0. Only ControlledShutdown version 0, an old message of Kafka, has request header 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONTROLLED_SHUTDOWN: Final = 7
 
 
 class RequestHeader(NamedTuple):
-    """Who asks for what. `client_id` is the client's own word, for logs and quotas."""
+    """The header of a request. `client_id` is chosen by the client, for logs and quotas."""
 
     api_key: int
     api_version: int
@@ -41,9 +41,9 @@ class RequestHeader(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def request_header_version(api_key: int, api_version: int) -> int:
-    """The header that comes with a request; kept by key and version, because every request asks.
+    """Return the header version of a request. Cached, because every request needs it.
 
-    Nobody can tell for an API or version that skylog does not know: 1 is assumed, which reads everything but the tags.
+    It is unknown for an API or version that skylog does not know: 1 is assumed, which reads everything except the tags.
     """
     api = API_SPECS.get(api_key)
     if api is not None:
@@ -52,9 +52,9 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 
 def read_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]:
-    """The header at `pos`, and the position of the body.
+    """Read the header at `pos`; return it and the position of the body.
 
-    Any API key and version passes: what to answer to those that are not served is the router's decision.
+    Accepts any API key and version: the router answers those that are not supported.
     """
     try:
         api_key, api_version, correlation_id = _FIXED.unpack_from(buf, pos)
@@ -71,7 +71,7 @@ def read_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]:
 
 
 def request_header(header: RequestHeader) -> bytes:
-    """The bytes of `header`, in the version that its API wants."""
+    """Encode `header`, in the version that its API requires."""
     header_version = request_header_version(header.api_key, header.api_version)
     fixed = _FIXED.pack(header.api_key, header.api_version, header.correlation_id)
     if header_version == 0:
@@ -80,7 +80,7 @@ def request_header(header: RequestHeader) -> bytes:
 
 
 def read_response_header(buf: Buffer, header_version: int, pos: int = 0) -> tuple[int, int]:
-    """The correlation id, and the position of the body."""
+    """Read a response header; return the correlation id and the position of the body."""
     stop = pos + 4
     if stop > len(buf):
         raise MalformedRequestError("the response ends inside its header")
@@ -89,7 +89,7 @@ def read_response_header(buf: Buffer, header_version: int, pos: int = 0) -> tupl
 
 
 def response_header(correlation_id: int, header_version: int) -> bytes:
-    """The bytes of a response header."""
+    """Encode a response header."""
     return correlation_id.to_bytes(4, "big", signed=True) + (b"\0" if header_version else b"")
 
 

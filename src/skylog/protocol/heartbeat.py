@@ -1,6 +1,6 @@
-"""Heartbeat (key 12), versions 0-4: a group member is alive, and learns of a rebalance.
+"""Heartbeat (key 12), versions 0-4: a group member reports that it is alive, and learns of a rebalance.
 
-1 brought the throttle time, 3 static members (KIP-345), 4 the compact encoding. 2 is as 1.
+Version 1 added the throttle time, 3 static members (KIP-345), 4 the compact encoding. 2 equals 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: change single configuration keys of topics or brokers (KIP-339).
 
-1 brought the compact encoding.
+Version 1 added the compact encoding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """InitProducerId (key 22), versions 0-5: an id and epoch for an idempotent or transactional producer.
 
-2 brought the compact encoding, 3 the id and epoch that the producer holds already (KIP-360). 1 is as 0; 4 and 5 only
-allow PRODUCER_FENCED and TRANSACTION_ABORTABLE.
+Version 2 added the compact encoding, 3 the id and epoch that the producer holds already (KIP-360). 1 equals 0; 4 and 5
+only allow PRODUCER_FENCED and TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from skylog.protocol.schema import Int16, Int32, Int64, Message, field, message
 
 @message(api_key=22, versions="0-5", flexible="2+")
 class InitProducerIdRequest(Message):
-    """A null `transactional_id` asks for idempotence alone; then `transaction_timeout_ms` has no meaning."""
+    """A null `transactional_id` requests only idempotence; `transaction_timeout_ms` is then ignored."""
 
     transactional_id: str | None = field("0+", nullable="0+", default=None)
     transaction_timeout_ms: Int32 = field("0+")

@@ -1,8 +1,8 @@
-"""JoinGroup (key 11), versions 0-9: enter a consumer group, and wait for the rebalance that follows.
+"""JoinGroup (key 11), versions 0-9: join a consumer group, and wait for the rebalance.
 
-1 brought the rebalance timeout, 2 the throttle time, 4 MEMBER_ID_REQUIRED for newcomers (KIP-394), 5 static members
-(KIP-345), 6 the compact encoding, 7 the protocol type in the response (KIP-559), 8 the reason for joining (KIP-800),
-9 a leader that need not assign (KIP-814). 3 is as 2.
+Version 1 added the rebalance timeout, 2 the throttle time, 4 MEMBER_ID_REQUIRED for new members (KIP-394), 5 static
+members (KIP-345), 6 the compact encoding, 7 the protocol type in the response (KIP-559), 8 the reason for joining
+(KIP-800), 9 a leader that skips the assignment (KIP-814). 3 equals 2.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from skylog.protocol.schema import Int16, Int32, Message, field, message, struct
 
 @struct
 class JoinGroupRequestProtocol:
-    """`metadata` belongs to the assignor `name` and is handed through untouched."""
+    """`metadata` belongs to the assignor `name` and is passed through unchanged."""
 
     name: str = field("0+")
     metadata: bytes = field("0+")

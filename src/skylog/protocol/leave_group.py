@@ -1,7 +1,7 @@
 """LeaveGroup (key 13), versions 0-5: members leave a consumer group, or are removed from it.
 
-1 brought the throttle time, 3 several members at once (KIP-345), 4 the compact encoding, 5 a reason (KIP-800). 2 is as
-1.
+Version 1 added the throttle time, 3 several members at once (KIP-345), 4 the compact encoding, 5 a reason (KIP-800). 2
+equals 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListGroups (key 16), versions 0-5: the groups that this broker coordinates.
 
-1 brought the throttle time, 3 the compact encoding, 4 the state and a filter by it (KIP-518), 5 the type and a filter
-by it (KIP-848). 2 is as 1.
+Version 1 added the throttle time, 3 the compact encoding, 4 the state and a filter by it (KIP-518), 5 the type and a
+filter by it (KIP-848). 2 equals 1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from skylog.protocol.schema import Int16, Int32, Message, field, message, struct
 
 @message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsRequest(Message):
-    """An empty filter lets everything through."""
+    """An empty filter matches everything."""
 
     states_filter: list[str] = field("4+", default_factory=list)
     types_filter: list[str] = field("5+", default_factory=list)

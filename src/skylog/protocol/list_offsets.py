@@ -1,8 +1,8 @@
 """ListOffsets (key 2), versions 1-9: the offset of a partition at a time, or at its start or end.
 
-2 brought the isolation level, 4 leader epochs (KIP-320), 6 the compact encoding. 3 and 5 are as before; 7, 8 and 9 only
-add special timestamps: the record with the largest timestamp (KIP-734), the start of the local log (KIP-405), the end
-of the tiered log (KIP-1005).
+Version 2 added the isolation level, 4 leader epochs (KIP-320), 6 the compact encoding. 3 and 5 change nothing; 7, 8 and
+9 only add special timestamps: the record with the largest timestamp (KIP-734), the start of the local log (KIP-405),
+the end of the tiered log (KIP-1005).
 """
 
 from __future__ import annotations

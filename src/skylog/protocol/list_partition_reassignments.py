@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), version 0: the partitions that are on their way to other brokers (KIP-455)."""
+"""ListPartitionReassignments (key 46), version 0: the partitions that are moving to other brokers (KIP-455)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ListPartitionReassignmentsTopics:
 
 @message(api_key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest(Message):
-    """Null asks for all topics."""
+    """Null requests all topics."""
 
     timeout_ms: Int32 = field("0+", default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = field("0+", nullable="0+", default=None)

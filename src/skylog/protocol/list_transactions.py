@@ -1,6 +1,6 @@
 """ListTransactions (key 66), versions 0-1: the transactions of a coordinator (KIP-664).
 
-1 brought the filter by duration (KIP-994).
+Version 1 added the filter by duration (KIP-994).
 """
 
 from __future__ import annotations

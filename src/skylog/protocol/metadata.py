@@ -1,11 +1,11 @@
-"""Metadata (key 3), versions 0-12: the brokers, the topics and who leads each partition.
+"""Metadata (key 3), versions 0-12: the brokers, the topics and the leader of each partition.
 
-1 brought the controller, racks and the internal flag, 2 the cluster id, 3 the throttle time, 4 the client's say in
-creating topics, 5 offline replicas, 7 leader epochs (KIP-320), 8 authorized operations (KIP-430), 9 the compact
-encoding, 10 topic ids (KIP-516), 11 took the cluster's authorized operations away (DescribeCluster has them), 12 lets
-a client ask by topic id alone. 6 is as 5.
+Version 1 added the controller, racks and the internal flag, 2 the cluster id, 3 the throttle time, 4 whether to create
+missing topics, 5 offline replicas, 7 leader epochs (KIP-320), 8 authorized operations (KIP-430), 9 the compact
+encoding, 10 topic ids (KIP-516), 11 removed the cluster's authorized operations (now in DescribeCluster), 12 added
+requests by topic id only. 6 equals 5.
 
-All topics: an empty list in version 0, null from version 1 on, where an empty list asks for none.
+All topics: an empty list in version 0, null from version 1 on, where an empty list means none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uuid import UUID
 from skylog.protocol.schema import ZERO_UUID, Int16, Int32, Message, field, message, struct
 
 NO_AUTHORIZED_OPERATIONS = -(2**31)
-"""What stands in the bit fields of authorized operations when nobody asked for them."""
+"""The value of the authorized operations bit fields if they were not requested."""
 
 
 @struct

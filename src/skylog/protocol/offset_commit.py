@@ -1,7 +1,7 @@
-"""OffsetCommit (key 8), versions 2-9: store how far a group has read.
+"""OffsetCommit (key 8), versions 2-9: commit the offsets of a group.
 
-3 brought the throttle time, 5 took the retention time away, 6 brought leader epochs (KIP-320), 7 static members
-(KIP-345), 8 the compact encoding. 4 is as 3; 9 only allows the errors of the new group protocol (KIP-848).
+Version 3 added the throttle time, 5 removed the retention time, 6 added leader epochs (KIP-320), 7 static members
+(KIP-345), 8 the compact encoding. 4 equals 3; 9 only allows the errors of the new group protocol (KIP-848).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""OffsetDelete (key 47), version 0: forget a group's offsets of single partitions (KIP-496).
+"""OffsetDelete (key 47), version 0: delete a group's offsets of single partitions (KIP-496).
 
-Never got the compact encoding.
+It has no version with the compact encoding.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""OffsetFetch (key 9), versions 1-9: how far a group has read.
+"""OffsetFetch (key 9), versions 1-9: the committed offsets of a group.
 
-2 brought null for all topics and an error code for the whole response, 3 the throttle time, 5 leader epochs (KIP-320),
-6 the compact encoding, 7 the wish for offsets that no open transaction can change (KIP-447), 8 several groups in one
-request (KIP-709), with other fields in both directions, 9 the member and its epoch (KIP-848). 4 is as 3.
+Version 2 added null for all topics and an error code for the whole response, 3 the throttle time, 5 leader epochs
+(KIP-320), 6 the compact encoding, 7 the option to require stable offsets, which no open transaction can change
+(KIP-447), 8 several groups in one request (KIP-709), with other fields in request and response, 9 the member and its
+epoch (KIP-848). 4 equals 3.
 
-A group or partition without a commit answers offset -1 and no error.
+The response for a group or partition without a commit is offset -1 and no error.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """Null topics asks for all of them."""
+    """Null requests all topics."""
 
     group_id: str = field("8+")
     member_id: str | None = field("9+", nullable="9+", default=None)

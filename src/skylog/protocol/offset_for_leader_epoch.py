@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (key 23), versions 2-4: where an epoch of a partition's leader ended (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch (key 23), versions 2-4: the end offset of a leader epoch (KIP-101, KIP-320).
 
-3 brought the replica id, so that consumers and followers can be told apart, 4 the compact encoding.
+Version 3 added the replica id, to distinguish consumers from followers, 4 the compact encoding.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from skylog.protocol.schema import Int16, Int32, Int64, Message, field, message,
 
 @struct
 class OffsetForLeaderPartition:
-    """`current_leader_epoch` fences the request, `leader_epoch` is the one asked about."""
+    """`current_leader_epoch` fences the request, `leader_epoch` is the requested one."""
 
     partition: Int32 = field("0+")
     current_leader_epoch: Int32 = field("2+", default=-1)
@@ -25,7 +25,7 @@ class OffsetForLeaderTopic:
 
 @message(api_key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest(Message):
-    """`replica_id` is the broker id of a follower, -1 for a consumer, -2 where version 2 does not say."""
+    """`replica_id` is the broker id of a follower, -1 for a consumer, -2 for unknown (version 2)."""
 
     replica_id: Int32 = field("3+", default=-2)
     topics: list[OffsetForLeaderTopic] = field("0+")

@@ -1,8 +1,8 @@
-"""The variable-length pieces of Kafka's encoding, each checked against the end of the buffer.
+"""The variable-length types of Kafka's encoding, each checked against the end of the buffer.
 
-Every function that reads takes the buffer and a position and returns the value and the position after it. Input that
-ends too early or contradicts itself raises `MalformedRequestError` and nothing else. Fixed-size integers have no
-function here: the generated codecs (see `reader` and `writer`) take them in runs, with one `struct` call per run.
+Every function that reads takes the buffer and a position, and returns the value and the position after it. Truncated or
+inconsistent input raises only `MalformedRequestError`. Fixed-size integers have no function here: the generated codecs
+(see `reader` and `writer`) handle them in runs, with one `struct` call per run.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from skylog.errors import MalformedRequestError
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 ZERO_UUID: Final = UUID(int=0)
-"""Kafka's way to say "no topic id"."""
+"""Kafka's value for "no topic id"."""
 
 _MAX_UVARINT_BYTES: Final = 5
 _INT16: Final = struct.Struct(">h")
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned varint: seven bits a byte, least significant first, at most five bytes."""
+    """Read an unsigned varint: seven bits a byte, least significant first, at most five bytes."""
     try:
         first = buf[pos]
     except IndexError:
@@ -35,7 +35,7 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def read_uvarint_rest(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
-    """The value of a varint whose first byte, with the continuation bit set, has been taken already."""
+    """Read the rest of a varint whose first byte, with the continuation bit set, has been read already."""
     value = first & 0x7F
     shift = 7
     for index in range(pos, pos + _MAX_UVARINT_BYTES - 1):
@@ -54,7 +54,7 @@ _ONE_BYTE: Final = tuple(bytes([value]) for value in range(0x80))
 
 
 def uvarint(value: int) -> bytes:
-    """`value` as an unsigned varint."""
+    """Encode `value` as an unsigned varint."""
     if 0 <= value < 0x80:
         return _ONE_BYTE[value]
     out = bytearray()
@@ -66,7 +66,7 @@ def uvarint(value: int) -> bytes:
 
 
 def read_nullable_string(buf: Buffer, pos: int) -> tuple[str | None, int]:
-    """A string behind an int16 length, -1 for null: the form that headers keep in every version."""
+    """Read a string after an int16 length, -1 for null: the format of headers in all versions."""
     try:
         (length,) = _INT16.unpack_from(buf, pos)
     except struct.error:
@@ -86,7 +86,7 @@ def read_nullable_string(buf: Buffer, pos: int) -> tuple[str | None, int]:
 
 
 def nullable_string(value: str | None) -> bytes:
-    """`value` behind an int16 length, -1 for null."""
+    """Encode `value` after an int16 length, -1 for null."""
     if value is None:
         return b"\xff\xff"
     data = value.encode()
@@ -94,7 +94,7 @@ def nullable_string(value: str | None) -> bytes:
 
 
 def skip_tagged_fields(buf: Buffer, pos: int, count: int) -> int:
-    """The position after `count` tagged fields that nobody here knows; too many of them run into the end."""
+    """Return the position after `count` unknown tagged fields. Raises if they exceed the buffer."""
     end = len(buf)
     for _ in range(count):
         _tag, pos = read_uvarint(buf, pos)
@@ -106,7 +106,7 @@ def skip_tagged_fields(buf: Buffer, pos: int, count: int) -> int:
 
 
 def append_tagged_fields(out: bytearray, fields: list[tuple[int, bytearray]]) -> None:
-    """A tagged section: the number of fields, then tag, size and content of each; tags must ascend."""
+    """Append a tagged section: the number of fields, then tag, size and content of each; tags must ascend."""
     out += uvarint(len(fields))
     for tag, content in fields:
         out += uvarint(tag)
@@ -116,5 +116,5 @@ def append_tagged_fields(out: bytearray, fields: list[tuple[int, bytearray]]) ->
 
 @lru_cache(maxsize=4096)
 def uuid_from_bytes(raw: bytes) -> UUID:
-    """The UUID of 16 bytes. Building one costs a microsecond and the same topic ids come again and again."""
+    """Return the UUID of 16 bytes. Cached, because building one costs a microsecond and topic ids repeat."""
     return UUID(bytes=raw)

@@ -1,11 +1,11 @@
 """Produce (key 0), versions 3-11: append record batches to partitions.
 
-3 brought the transactional id and the v2 batch format, 5 the log start offset in the response, 8 errors per record
-(KIP-467), 9 the compact encoding, 10 the new leader in the response (KIP-951). 4, 6, 7 and 11 only widen what the two
-sides may expect of each other: storage errors, throttling before the response, zstd, TRANSACTION_ABORTABLE.
+Version 3 added the transactional id and the v2 batch format, 5 the log start offset in the response, 8 errors per
+record (KIP-467), 9 the compact encoding, 10 the new leader in the response (KIP-951). 4, 6, 7 and 11 only allow more:
+storage errors, throttling before the response, zstd, TRANSACTION_ABORTABLE.
 
-Versions 0-2 are advertised, because older clients decide by them whether the broker knows compression, and refused when
-one really comes: they carry the message formats before v2.
+Versions 0-2 are advertised, because older clients conclude from them whether the broker supports compression. Requests
+in these versions are refused: they use the message formats before v2.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class NodeEndpoint:
 
 @message(api_key=0, versions="3-11", flexible="9+")
 class ProduceResponse(Message):
-    """`node_endpoints` says where the leaders named in `current_leader` are found."""
+    """`node_endpoints` has the addresses of the leaders in `current_leader`."""
 
     responses: list[TopicProduceResponse] = field("0+")
     throttle_time_ms: Int32 = field("1+", default=0)

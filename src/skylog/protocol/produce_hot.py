@@ -1,7 +1,7 @@
-"""Produce and its answer in straight-line code: what the broker does most often.
+"""Produce request and response in hand-written code: the broker's most frequent API.
 
-Reads what `produce.ProduceRequest` reads, as plain tuples, and writes what `produce.ProduceResponse` writes when every
-partition has succeeded. A property test holds the two forms equal; whatever is rare is left to the declared form.
+Reads what `produce.ProduceRequest` reads, as plain tuples, and writes what `produce.ProduceResponse` writes if every
+partition has succeeded. A property test compares both codecs; rare cases use the declared one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Rows = list[tuple[int, memoryview | None]]
 
 
 class ProduceCall(NamedTuple):
-    """A decoded request: its records are views into the frame, by topic and partition."""
+    """A decoded request. Its records are views into the frame, by topic and partition."""
 
     transactional_id: str | None
     acks: int
@@ -32,7 +32,7 @@ class ProduceCall(NamedTuple):
 
 
 def read_produce(frame: memoryview, position: int, version: int) -> ProduceCall:
-    """The request whose body starts at `position`. Raises MalformedRequestError."""
+    """Read the request whose body starts at `position`. Raises MalformedRequestError."""
     try:
         if version >= _FLEXIBLE_FROM:
             return _read_flexible(frame, position)
@@ -60,7 +60,7 @@ def _read_flexible(frame: memoryview, position: int) -> ProduceCall:
             length, position = _uvarint(frame, position + 4)
             start, position = position, position + length - 1 if length else position
             if position > end:
-                raise IndexError("records leave the frame")
+                raise IndexError("records exceed the frame")
             rows.append((index, frame[start:position] if length else None))
             position = position + 1 if frame[position] == 0 else _skip_tags(frame, position)
         topics.append((name, rows))
@@ -97,7 +97,7 @@ def _read_plain(frame: memoryview, position: int) -> ProduceCall:
                 continue
             position = start + length
             if position > end:
-                raise IndexError("records leave the frame")
+                raise IndexError("records exceed the frame")
             rows.append((index, frame[start:position]))
         topics.append((name, rows))
     return ProduceCall(transactional_id, acks, timeout_ms, topics)
@@ -113,13 +113,13 @@ def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
 def _text(frame: memoryview, position: int, length: int) -> tuple[str, int]:
     stop = position + length
     if length < 0 or stop > len(frame):
-        raise IndexError(f"text of {length} bytes leaves the frame")
+        raise IndexError(f"text of {length} bytes exceeds the frame")
     return str(frame[position:stop], "utf-8"), stop
 
 
 def _count(count: int, available: int) -> int:
     if not 0 <= count <= available:
-        raise ValueError(f"{count} items cannot lie in {available} bytes")
+        raise ValueError(f"{count} items cannot fit into {available} bytes")
     return count
 
 
@@ -128,7 +128,7 @@ def _skip_tags(frame: memoryview, position: int) -> int:
     return skip_tagged_fields(frame, position, count)
 
 
-# -- the answer
+# -- the response
 
 StoredRow = tuple[int, int, int, int]
 Stored = list[tuple[str, list[StoredRow]]]
@@ -144,7 +144,7 @@ _NO_THROTTLE: Final = b"\0\0\0\0"
 
 
 def produce_reply(correlation_id: int, version: int, stored: Stored) -> bytes:
-    """The whole frame of an answer in which every partition has succeeded."""
+    """Build the whole frame of a response in which every partition has succeeded."""
     parts: list[bytes] = []
     if version >= _FLEXIBLE_FROM:
         for name, rows in stored:

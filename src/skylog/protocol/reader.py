@@ -1,8 +1,8 @@
 """Generates the function that reads one message in one version.
 
-The whole message becomes one function: nested structures are loops in place, no call per structure. Neighbouring
-fixed-size values, the length that follows them included, are taken by one precompiled `struct.Struct`. The request
-`DeleteRecords` version 2 turns into (shortened):
+The whole message becomes one function: nested structures are inline loops, without a call per structure. Neighbouring
+fixed-size values, including the length that follows them, are read by one precompiled `struct.Struct`. The request
+`DeleteRecords` version 2 becomes (shortened):
 
     def read(buf, pos):
         end = len(buf)
@@ -39,18 +39,18 @@ fixed-size values, the length that follows them included, are taken by one preco
             raise Malformed('DeleteRecordsRequest v2: the input ends too early')
         return m0, pos
 
-A slice beyond the end is no error in Python, so `pos` may run past the end behind a string that lies about its length.
-Every later access then fails, and if there is none the last check does; nothing is looked at before that.
+A slice beyond the end is no error in Python, so `pos` may be past the end after a string with a wrong length. Then
+every later access fails, or the last check does, before anything is used.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from skylog.errors import MalformedRequestError
-from skylog.protocol.codec import Source
+from skylog.protocol.codec import FunctionSource
 from skylog.protocol.fields import (
     Array,
     Blob,
@@ -83,19 +83,22 @@ _NAMES: dict[str, object] = {
 
 
 def make_reader(cls: type, version: int, flexible: bool) -> Callable[..., Any]:
-    """`read(buf, pos) -> (message, pos)` for one version of `cls`."""
+    """Return `read(buf, pos) -> (message, pos)` for one version of `cls`."""
     return _ReaderSource(cls, version, flexible).function()
 
 
 def reader_source(cls: type, version: int, flexible: bool) -> str:
-    """The text of that function, for the curious and for debugging."""
+    """Return the source of that function, for debugging."""
     return _ReaderSource(cls, version, flexible).source.text
 
 
-class _ReaderSource:
-    """Writes the reader's lines.
+MAX_STRING_BYTES: Final = 0x7FFF
 
-    `_run` holds fixed-size values that no line has read yet, as (struct code, target). Whoever needs one of them, or
+
+class _ReaderSource:
+    """Generates the lines of the reader.
+
+    `_run` holds fixed-size values that no line has read yet, as (struct code, target). Code that needs one of them, or
     writes a line that moves `pos`, flushes it first.
     """
 
@@ -105,7 +108,7 @@ class _ReaderSource:
         self._title = f"{cls.__name__} v{version}"
         self._run: list[tuple[str, str]] = []
         self._depth = 0
-        self.source = Source("read(buf, pos)", _NAMES)
+        self.source = FunctionSource("read(buf, pos)", _NAMES)
         self._function(cls)
 
     def function(self) -> Callable[..., Any]:
@@ -126,7 +129,7 @@ class _ReaderSource:
         source.line("return m0, pos")
 
     def _structure(self, cls: type, target: str, path: str) -> None:
-        """Make an object of `cls` in the variable `target` and fill it."""
+        """Create an object of `cls` in the variable `target` and fill it."""
         self.source.line(f"{target} = new({self.source.bind(cls, 'C', cls)})")
         tagged = []
         for spec in field_specs(cls):
@@ -162,7 +165,7 @@ class _ReaderSource:
                 self._structure_field(kind.cls, target, path, nullable)
 
     def _structure_field(self, cls: type, target: str, path: str, nullable: bool) -> None:
-        """A structure that may be null stands behind an int8: negative for null, else 1."""
+        """Read a structure. A nullable one follows an int8: negative for null, else 1."""
         if nullable:
             self._run.append(("b", "n"))
         self._flush()
@@ -182,7 +185,7 @@ class _ReaderSource:
         self._depth -= 1
 
     def _length(self, code: str, target: str, path: str, nullable: bool, content: Callable[[str], None]) -> None:
-        """Read a length, decide on null, then let `content` write the lines for what follows.
+        """Read a length, handle null, then call `content` to write the lines for the rest.
 
         In compact form the length on the wire is one more than the real one, and 0 is null.
         """
@@ -206,6 +209,8 @@ class _ReaderSource:
             content(length)
 
     def _text(self, length: str, target: str) -> None:
+        if self._flexible:  # older forms have 15 bits for the length, and Kafka allows no more in this one
+            self._refuse(f"n > {MAX_STRING_BYTES + 1}", f"a string has more than {MAX_STRING_BYTES} bytes")
         self.source.line(f"stop = pos + {length}")
         self.source.line(f"{target} = str(buf[pos:stop], 'utf-8')")
         self.source.line("pos = stop")
@@ -216,7 +221,7 @@ class _ReaderSource:
         self.source.line("pos = stop")
 
     def _array(self, length: str, item: Kind, target: str, path: str) -> None:
-        """The items; how many there are is checked against the bytes left before anything is made of them."""
+        """Read the items. Their number is checked against the remaining bytes before anything is allocated."""
         source = self.source
         if length != "n":
             source.line("n -= 1")
@@ -261,13 +266,13 @@ class _ReaderSource:
                     nullable = self._version in spec.nullable
                     self._value(spec.kind, f"{target}.{spec.name}", field_path, nullable)
                     self._flush()
-                    self._refuse(f"pos != {stop}", f"{field_path} does not have the size that its tag says")
+                    self._refuse(f"pos != {stop}", f"{field_path} does not have the size given by its tag")
                 keyword = "elif"
             with source.block("else:"):
                 source.line(f"pos = {stop}")
 
     def _uvarint(self, check: bool = True) -> None:
-        """A varint in `n`: its first byte joins the run, for there is seldom a second one."""
+        """Read a varint into `n`. Its first byte joins the run, because there is seldom a second one."""
         self._run.append(("B", "n"))
         self._flush()
         if check:

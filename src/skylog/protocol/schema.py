@@ -11,7 +11,7 @@
         timeout_ms: Int32 = field("0+")
 
 The classes are ordinary dataclasses (slots, keyword arguments only, compared by value) and type checkers see them as
-such. Reader and writer of a version are generated when they are first wanted, and kept.
+such. Reader and writer of a version are generated on first use, and cached.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ M = TypeVar("M", bound="Message")
 class Message:
     """A request or response body in all its versions.
 
-    `read` and `write` are for everybody; whoever handles many messages of one version takes the functions themselves
+    Most code uses `read` and `write`. Code that handles many messages of one version gets the functions themselves
     from `reader` and `writer` once.
     """
 
@@ -75,18 +75,18 @@ class Message:
 
     @classmethod
     def read(cls, buf: Buffer, version: int, pos: int = 0) -> tuple[Self, int]:
-        """The message that starts at `pos`, and the position after it.
+        """Read the message at `pos`; return it and the position after it.
 
-        Raises MalformedRequestError for bytes that are no such message. What follows the message is the caller's
-        affair; Kafka lets bytes after a request body pass, and so does skylog. `Records` fields are views into `buf`,
-        which must stay unchanged as long as they are used.
+        Raises MalformedRequestError for invalid bytes. The caller decides about bytes after the message; like Kafka,
+        skylog accepts bytes after a request body. `Records` fields are views into `buf`, which must not change while
+        they are used.
         """
         reader = cls._readers.get(version) or cls.reader(version)
         result: tuple[Self, int] = reader(buf, pos)
         return result
 
     def write(self, version: int) -> bytes:
-        """The body in `version`."""
+        """Encode the body in `version`."""
         out = bytearray()
         self.write_into(out, version)
         return bytes(out)
@@ -98,7 +98,7 @@ class Message:
 
     @classmethod
     def reader(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
-        """The function behind `read`: `(buf, pos) -> (message, pos)`."""
+        """Return the function behind `read`: `(buf, pos) -> (message, pos)`."""
         reader = cls._readers.get(version)
         if reader is None:
             reader = make_reader(cls, cls._check(version), version in cls.flexible)
@@ -107,7 +107,7 @@ class Message:
 
     @classmethod
     def writer(cls, version: int) -> Callable[[Self, bytearray], None]:
-        """The function behind `write_into`: `(message, out)`."""
+        """Return the function behind `write_into`: `(message, out)`."""
         writer = cls._writers.get(version)
         if writer is None:
             writer = make_writer(cls, cls._check(version), version in cls.flexible)
@@ -116,7 +116,7 @@ class Message:
 
     @classmethod
     def item_encoder(cls, item: type[T], version: int) -> Callable[[T], bytes]:
-        """A function for the bytes of one `item` of this message, for a list of `EncodedItems`."""
+        """Return a function that encodes one `item` of this message, for a list of `EncodedItems`."""
         writer = make_writer(item, cls._check(version), version in cls.flexible)
 
         def encode(value: T) -> bytes:
@@ -142,7 +142,7 @@ def struct(cls: type[T]) -> type[T]:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def message(*, api_key: int, versions: str, flexible: str) -> Callable[[type[M]], type[M]]:
-    """Declare a request or response: its API, the versions that can be coded, the versions with compact types."""
+    """Declare a request or response: its API, the supported versions, the versions with compact types."""
 
     def declare(cls: type[M]) -> type[M]:
         declared = _dataclass(cls)
@@ -157,8 +157,8 @@ def message(*, api_key: int, versions: str, flexible: str) -> Callable[[type[M]]
 
 
 def _dataclass(cls: type[T]) -> type[T]:
-    """A dataclass that shares what `dataclasses` would compile for each class: a broker has 200 when it starts."""
-    cls.__doc__ = cls.__doc__ or cls.__name__  # else it is made from the signature
+    """Create a dataclass with shared methods, which `dataclasses` would compile for each of the 200 classes."""
+    cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise it is generated from the signature
     declared: Any = dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)(cls)
     declared.__eq__, declared.__hash__, declared.__repr__ = _equals, None, _text
     return cast(type[T], declared)
@@ -180,6 +180,6 @@ def _text(self: Any) -> str:
 
 
 def source_of(cls: type[Message], version: int) -> tuple[str, str]:
-    """The generated source of reader and writer, to look at."""
+    """Return the generated source of reader and writer, for inspection."""
     flexible = version in cls.flexible
     return reader_source(cls, version, flexible), writer_source(cls, version, flexible)

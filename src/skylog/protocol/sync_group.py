@@ -1,7 +1,7 @@
-"""SyncGroup (key 14), versions 0-5: the leader hands in the assignment, every member takes its part.
+"""SyncGroup (key 14), versions 0-5: the leader sends the assignment, every member receives its part.
 
-1 brought the throttle time, 3 static members (KIP-345), 4 the compact encoding, 5 the protocol in both directions
-(KIP-559). 2 is as 1.
+Version 1 added the throttle time, 3 static members (KIP-345), 4 the compact encoding, 5 the protocol in request and
+response (KIP-559). 2 equals 1.
 """
 
 from __future__ import annotations

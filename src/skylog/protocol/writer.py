@@ -1,8 +1,8 @@
 """Generates the function that writes one message in one version.
 
-As in `reader`, a message is one function with its structures as loops in place. Neighbouring fixed-size values, and
-the length that follows them, are packed by one precompiled `struct.Struct`; the empty tagged section that ends most
-structures is a pad byte (`x`) of the same call. The response of `DeleteRecords` version 2 turns into (shortened):
+As in `reader`, a message is one function with its structures as inline loops. Neighbouring fixed-size values, and the
+length that follows them, are packed by one precompiled `struct.Struct`; the empty tagged section at the end of most
+structures is a pad byte (`x`) of the same call. The response of `DeleteRecords` version 2 becomes (shortened):
 
     def write(m0, out):
         items1 = m0.topics
@@ -23,7 +23,7 @@ structures is a pad byte (`x`) of the same call. The response of `DeleteRecords`
             out += b'\\0'
         ...
 
-A value of the wrong type or out of its range is a mistake of the caller, and raises what Python raises for it.
+A value of the wrong type or out of range is a bug of the caller, and raises Python's own exception.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from skylog.protocol.codec import Source
+from skylog.protocol.codec import FunctionSource
 from skylog.protocol.fields import Array, Blob, FieldSpec, Id, Kind, Scalar, Structure, Text, field_specs
 from skylog.protocol.primitives import append_tagged_fields, uvarint
 
 
 class EncodedItems(list[Any]):
-    """The items of an array of structures in their wire form, as `bytes` each, in place of the structures.
+    """The encoded items of an array of structures, as `bytes` each, instead of the structures.
 
-    Only for arrays that are fields of a message itself. A message whose items seldom change is written by joining them.
+    Only for arrays that are fields of the message itself. Writing joins them, which is fast if items seldom change.
     """
 
 
@@ -53,20 +53,20 @@ _NAMES: dict[str, object] = {
 
 
 def make_writer(cls: type, version: int, flexible: bool) -> Callable[..., Any]:
-    """`write(message, out)` for one version of `cls`; it appends to the bytearray `out`."""
+    """Return `write(message, out)` for one version of `cls`; it appends to the bytearray `out`."""
     return _WriterSource(cls, version, flexible).function()
 
 
 def writer_source(cls: type, version: int, flexible: bool) -> str:
-    """The text of that function, for the curious and for debugging."""
+    """Return the source of that function, for debugging."""
     return _WriterSource(cls, version, flexible).source.text
 
 
 class _WriterSource:
-    """Writes the writer's lines.
+    """Generates the lines of the writer.
 
     `_run` holds fixed-size values that no line has written yet, as (struct code, expression). It is flushed before
-    anything else goes out, and at the borders of loops and branches.
+    anything else is written, and at the boundaries of loops and branches.
     """
 
     def __init__(self, cls: type, version: int, flexible: bool) -> None:
@@ -76,7 +76,7 @@ class _WriterSource:
         self._run: list[tuple[str, str]] = []
         self._depth = 0
         self._out = "out"
-        self.source = Source("write(m0, out)", _NAMES)
+        self.source = FunctionSource("write(m0, out)", _NAMES)
         self._structure(cls, "m0")
         self._flush()
         self.source.line("return None")
@@ -85,7 +85,7 @@ class _WriterSource:
         return self.source.compile(f"write {self._title}")
 
     def _structure(self, cls: type, name: str) -> None:
-        """The fields of the object in the variable `name`; the end of it may stay in the run."""
+        """Write the fields of the object in the variable `name`; the last ones may stay in the run."""
         present = [spec for spec in field_specs(cls) if self._version in spec.versions]
         for spec in present:
             if spec.tag is None:
@@ -115,7 +115,7 @@ class _WriterSource:
                 self._structure_field(kind.cls, value, nullable)
 
     def _structure_field(self, cls: type, value: str, nullable: bool) -> None:
-        """A structure that may be null stands behind an int8: -1 for null, else 1."""
+        """Write a structure. A nullable one follows an int8: -1 for null, else 1."""
         self._depth += 1
         name = f"m{self._depth}"
         self.source.line(f"{name} = {value}")
@@ -157,7 +157,7 @@ class _WriterSource:
             self._flush()
 
     def _prefixed(self, code: str, name: str, value: str, nullable: bool, null: str, encode: str = "") -> None:
-        """Bring `value` into the variable `name` and write its length, with the run before it.
+        """Assign `value` to the variable `name` and write its length, with the run before it.
 
         In compact form the length on the wire is one more than the real one, and 0 is null.
         """
@@ -186,7 +186,7 @@ class _WriterSource:
             source.line(f"{self._out} += uvarint(n)")
 
     def _tagged_section(self, tagged: list[FieldSpec], name: str) -> None:
-        """Most often there is nothing in it: one test decides, and only then a list of fields is made."""
+        """Write the tagged section. It is usually empty: one test decides whether a list of fields is built."""
         source = self.source
         self._flush()
         tests = [self._differs(spec, f"{name}.{spec.name}") for spec in tagged]
@@ -205,7 +205,7 @@ class _WriterSource:
             source.line(f"{outer} += b'\\0'")
 
     def _differs(self, spec: FieldSpec, value: str) -> str:
-        """A test whether a tagged field has something to tell."""
+        """Return an expression that tests whether a tagged field must be sent."""
         if spec.default is None:
             return f"{value} is not None"
         if spec.default == []:

@@ -1,7 +1,7 @@
 """Kafka's record batch, format v2: bytes in, bytes out.
 
-The broker handles whole batches through `batch`; only tools, time lookups and topics whose configuration
-demands it open a batch with `record`. Nothing here knows of files or sockets.
+The broker handles whole batches with `batch`. Only tools, time lookups and topics whose configuration requires it open
+a batch with `record`. Nothing here knows about files or sockets.
 """
 
 from skylog.records.batch import (
@@ -15,6 +15,7 @@ from skylog.records.batch import (
     stamp_offset,
 )
 from skylog.records.compression import Codec
+from skylog.records.control import Marker, build_marker, read_marker
 from skylog.records.record import Record, build_batch, read_records
 
 __all__ = [
@@ -23,10 +24,13 @@ __all__ = [
     "BatchHeader",
     "Codec",
     "InvalidBatchError",
+    "Marker",
     "Record",
     "build_batch",
+    "build_marker",
     "check_batch",
     "iterate_batches",
+    "read_marker",
     "read_records",
     "stamp_append_time",
     "stamp_offset",

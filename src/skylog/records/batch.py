@@ -1,4 +1,4 @@
-"""The 61-byte header of a v2 record batch, and what can be known of a batch without opening it.
+"""The 61-byte header of a v2 record batch, and the checks that do not open the batch.
 
 Layout (big-endian), positions from the start of the batch::
 
@@ -7,7 +7,8 @@ Layout (big-endian), positions from the start of the batch::
     12  partition_leader_epoch  int32   assigned by the broker, outside the CRC
     16  magic                   int8    2
     17  crc                     uint32  CRC-32C of everything from `attributes` to the end
-    21  attributes              int16   bits 0-2 codec, 3 log-append time, 4 transactional, 5 control
+    21  attributes              int16   bits 0-2 codec, 3 log-append time, 4 transactional, 5 control,
+                                        6 delete horizon: base_timestamp is the time to delete a marker
     23  last_offset_delta       int32
     27  base_timestamp          int64
     35  max_timestamp           int64
@@ -17,8 +18,8 @@ Layout (big-endian), positions from the start of the batch::
     57  record_count            int32
     61  records, compressed as one block
 
-`base_offset` and `partition_leader_epoch` can be written without touching the CRC: that is what makes an
-append cost the same for one record and for a thousand.
+`base_offset` and `partition_leader_epoch` can be written without changing the CRC. So an append costs the same for one
+record and for a thousand.
 """
 
 from __future__ import annotations
@@ -52,10 +53,11 @@ LAST_CODEC: Final = int(max(Codec))
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
 
 
 class InvalidBatchError(SkylogError):
-    """Bytes that are not a sound batch. `corrupt` tells damage (a CRC or a length) from nonsense in a field."""
+    """Bytes that are not a valid batch. `corrupt` is true for damage (CRC or length), false for an invalid field."""
 
     def __init__(self, message: str, *, corrupt: bool = False) -> None:
         super().__init__(message)
@@ -81,7 +83,7 @@ class BatchHeader(NamedTuple):
 
     @classmethod
     def read(cls, buffer: Buffer, position: int = 0) -> BatchHeader:
-        """The header at `position`, where at least `HEADER_BYTES` bytes must be."""
+        """Read the header at `position`, where at least `HEADER_BYTES` bytes must be available."""
         return tuple.__new__(cls, _HEADER.unpack_from(buffer, position))
 
     def pack(self) -> bytes:
@@ -101,8 +103,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences wrap at 2^31."""
-        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+        """The sequence of the last record; sequences wrap at 2^31. -1 if the batch has none."""
+        return -1 if self.base_sequence < 0 else (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
     def codec(self) -> Codec:
@@ -117,19 +119,23 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may delete a marker that is of no more use; None if it has not decided that yet (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
 
 
-# A tuple of the right length is what `_HEADER` gives: making a header of it needs no further check.
+# `_HEADER` returns a tuple of the right length, so no further check is needed.
 _as_header: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
 
 
 def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`, after checking all that can be checked without opening it.
+    """Check the batch at `position` as far as possible without opening it, and return its header.
 
-    Raises InvalidBatchError for a batch that is cut, has another magic, a wrong CRC, or counts that contradict each
-    other.
+    Raises InvalidBatchError for a batch that is truncated, has another magic, a wrong CRC, or inconsistent counts.
     """
     available = len(buffer) - position
     if available < HEADER_BYTES:
@@ -140,30 +146,31 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
     if magic != MAGIC:
         raise InvalidBatchError(f"batch has magic {magic}, only format {MAGIC} is stored", corrupt=False)
     if not HEADER_BYTES <= size_bytes <= available:
-        raise InvalidBatchError(f"batch says it has {size_bytes} bytes, {available} are there", corrupt=True)
+        raise InvalidBatchError(f"batch declares {size_bytes} bytes; {available} are available", corrupt=True)
     actual = crc32c(memoryview(buffer)[position + CRC_START : position + size_bytes])
     if actual != crc:
         raise InvalidBatchError(f"batch has CRC {crc:#010x}, its bytes give {actual:#010x}", corrupt=True)
-    # An emptied batch (compaction) keeps its offset range with fewer or no records, so only the upper bound holds.
+    # A compacted batch keeps its offset range with fewer or no records, so only the upper bound holds.
     if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:
-        raise InvalidBatchError(f"batch says it has {count} records over {last_offset_delta + 1} offsets")
+        raise InvalidBatchError(f"batch declares {count} records in {last_offset_delta + 1} offsets")
     codec = attributes & CODEC_MASK
     if not codec and count * SMALLEST_RECORD_BYTES > size_bytes - HEADER_BYTES:
         raise InvalidBatchError(f"{count} records cannot fit into {size_bytes - HEADER_BYTES} bytes")
     if codec > LAST_CODEC:
         raise InvalidBatchError(f"batch has unknown codec {codec}")
-    if producer_id >= 0 and base_sequence < 0 and not attributes & CONTROL:
+    # Markers have no sequence, nor have the offsets that a group coordinator stores as part of a transaction.
+    if producer_id >= 0 and base_sequence < 0 and not attributes & (TRANSACTIONAL | CONTROL):
         raise InvalidBatchError(f"producer {producer_id} sent the sequence number {base_sequence}")
     return _as_header(fields)
 
 
 def stamp_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Write the broker's two fields into a whole batch in place. The CRC stays right: it does not cover them."""
+    """Write the broker's two fields into a whole batch in place. The CRC stays valid: it does not cover them."""
     _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, leader_epoch)
 
 
 def stamp_append_time(batch: bytearray | memoryview, now_ms: int, position: int, size_bytes: int) -> None:
-    """Mark a batch as log-append time in place: attribute bit, max timestamp, and the CRC over both."""
+    """Set log-append time in place: the attribute bit, the max timestamp, and the new CRC."""
     (attributes,) = _ATTRIBUTES.unpack_from(batch, position + 21)
     _ATTRIBUTES.pack_into(batch, position + 21, attributes | LOG_APPEND_TIME)
     _OFFSET.pack_into(batch, position + 35, now_ms)
@@ -171,7 +178,7 @@ def stamp_append_time(batch: bytearray | memoryview, now_ms: int, position: int,
 
 
 def iterate_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch in `buffer`, by header alone; an incomplete last one is left out."""
+    """Yield position and header of each whole batch in `buffer`, from headers only, without an incomplete last one."""
     position, end = 0, len(buffer)
     while end - position >= HEADER_BYTES:
         header = BatchHeader.read(buffer, position)

@@ -1,7 +1,6 @@
-"""The four codecs of a record batch, as Kafka's clients frame them.
+"""The four codecs of a record batch, with the framing of Kafka's clients.
 
-Decompression is bounded: a few bytes may claim to be gigabytes, so nobody here allocates what a block says of
-itself beyond `limit_bytes`.
+Decompression is bounded: a few bytes may claim to hold gigabytes, so nothing allocates more than `limit_bytes`.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ Buffer = bytes | bytearray | memoryview
 
 DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
 MAX_ZSTD_LEVEL: Final = 9
-"""Higher levels take up to thirty times as long for a few per cent, and would hold the event loop."""
+"""Higher levels take up to thirty times as long to save a few per cent, and would block the event loop."""
 
 
 class Codec(IntEnum):
-    """Codec numbers of the attribute bits; the names are the values of `compression.type`."""
+    """The codec numbers in the attribute bits; the names are the values of `compression.type`."""
 
     NONE = 0
     GZIP = 1
@@ -34,11 +33,11 @@ class Codec(IntEnum):
 
 
 class CompressionError(SkylogError):
-    """A block that does not decompress, or not within the limit."""
+    """A block that cannot be decompressed, or exceeds the limit."""
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """The block that holds `data`. Without a level it is the library's default."""
+    """Compress `data` to a block, by default with the library's default level."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -48,7 +47,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
-            # Java's clients refuse blocks that need one another.
+            # The Java clients reject linked blocks.
             frame = cramjam.lz4.Compressor(level=level, block_linked=False)
             frame.compress(bytes(data))
             return bytes(frame.finish())
@@ -57,7 +56,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
-    """The bytes that `data` holds. Raises CompressionError for damage, and beyond `limit_bytes`."""
+    """Decompress a block. Raises CompressionError for damage, and for more than `limit_bytes`."""
     try:
         match codec:
             case Codec.NONE:
@@ -89,7 +88,7 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _decompress_growing(into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int) -> bytes:
-    """Decompress into a buffer that grows eightfold up to the limit: neither codec tells its size reliably."""
+    """Decompress into a buffer that grows eightfold up to the limit: neither codec has a reliable size."""
     size = min(limit_bytes, max(4096, len(data) * 8))
     while True:
         out = bytearray(size)
@@ -105,11 +104,11 @@ def _decompress_growing(into: Callable[[Buffer, bytearray], int], data: Buffer, 
             return bytes(memoryview(out)[:written])
 
 
-# Java's clients wrap snappy into their own stream of blocks; librdkafka and others send one raw block. Both are read.
+# The Java clients use a stream of snappy blocks; librdkafka and others send one raw block. Both are supported.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
-_SNAPPY_MAX_RATIO: Final = 22  # the format's best: three bytes that copy sixty-four
+_SNAPPY_MAX_RATIO: Final = 22  # the best of the format: three bytes that copy sixty-four
 _INT32 = Struct(">i")
 
 

@@ -1,7 +1,7 @@
-"""The records inside a batch: read them, and build a batch from them.
+"""Reads the records inside a batch, and builds batches from records.
 
-Not on the broker's data path, which handles whole batches. Used by tools, by lookups inside one batch, by topics
-whose configuration asks for a look at each record, and by tests.
+Not on the broker's data path, which handles whole batches. Used by tools, by lookups inside one batch, by topics whose
+configuration requires a check of each record, and by tests.
 
 A record is, with zigzag varints: length, attributes (int8), timestamp delta, offset delta, key length (-1 for
 null), key, value length, value, header count, then per header key length, key, value length, value.
@@ -33,7 +33,7 @@ from skylog.records.compression import DEFAULT_LIMIT_BYTES, Codec, compress, dec
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One message. `offset` is absolute when read; when building a batch, offsets must ascend."""
+    """One message. `offset` is absolute when read. To build a batch, offsets must ascend."""
 
     value: bytes | None = None
     key: bytes | None = None
@@ -43,9 +43,9 @@ class Record:
 
 
 def read_records(batch: Buffer, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Iterator[Record]:
-    """The records of one whole batch, decompressed within `limit_bytes`.
+    """Yield the records of one whole batch, decompressed within `limit_bytes`.
 
-    Raises CompressionError or InvalidBatchError where the block does not hold exactly what the header says.
+    Raises CompressionError or InvalidBatchError if the block does not match the header exactly.
     """
     if len(batch) < HEADER_BYTES:
         raise InvalidBatchError(f"{len(batch)} bytes are too short for a batch header of {HEADER_BYTES}", corrupt=True)
@@ -69,7 +69,7 @@ def _read_body(body: Buffer, header: BatchHeader) -> Iterator[Record]:
         length, position = _read_varint(body, position)
         record_end = position + length
         if length < 0 or record_end > len(body):
-            raise IndexError(f"record of {length} bytes at byte {position} leaves the batch")
+            raise IndexError(f"record of {length} bytes at byte {position} exceeds the batch")
         timestamp_delta, at = _read_varint(body, position + 1)
         offset_delta, at = _read_varint(body, at)
         key, at = _read_bytes(body, at, record_end)
@@ -116,7 +116,7 @@ def build_batch(
     control: bool = False,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """One batch of `records`. Records with offset 0 throughout are numbered from `base_offset`."""
+    """Build a batch. If all records have offset 0, they are numbered from `base_offset`."""
     rows = list(records)
     numbered = any(row.offset for row in rows)
     base_timestamp = rows[0].timestamp if rows else -1
@@ -145,6 +145,13 @@ def build_batch(
     checksum = crc32c(memoryview(batch)[CRC_START:])
     batch[:HEADER_BYTES] = header._replace(crc=checksum).pack()
     return batch
+
+
+def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
+    """Return a record in the form that it has in the block of an uncompressed batch."""
+    out = bytearray()
+    _write_record(out, record, timestamp_delta, offset_delta)
+    return bytes(out)
 
 
 def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
@@ -190,7 +197,7 @@ def _read_bytes(buffer: Buffer, position: int, end: int) -> tuple[bytes | None, 
     if length < 0:
         return None, position
     if position + length > end:
-        raise IndexError(f"field of {length} bytes at byte {position} leaves its record")
+        raise IndexError(f"field of {length} bytes at byte {position} exceeds its record")
     return bytes(buffer[position : position + length]), position + length
 
 

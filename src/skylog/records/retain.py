@@ -1,8 +1,8 @@
-"""Keep some records of a batch and drop the others, as compaction does; or give all of them another codec.
+"""Keeps some records of a batch and drops the others, for compaction; or changes the codec of a batch.
 
-Records are found and copied as they lie, not decoded and encoded again: their deltas are relative to the batch's base
-offset and base timestamp, which stay. A batch that keeps all its records is not touched; one that loses some keeps its
-offset range, its codec, and whatever its producer wrote into the header.
+Records are copied as bytes, not decoded and encoded again: their deltas are relative to the batch's base offset and
+base timestamp, which do not change. A batch that keeps all its records is not changed. A batch that loses some keeps
+its offset range, its codec, and the producer's fields in the header.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from skylog.records.batch import (
 from skylog.records.compression import DEFAULT_LIMIT_BYTES, Codec, compress, decompress
 
 
-class Span(NamedTuple):
-    """Where a record lies in its batch's block, and what compaction must know of it."""
+class RecordSpan(NamedTuple):
+    """The position of a record in its batch's block, and the fields that compaction needs."""
 
     offset_delta: int
     timestamp_delta: int
@@ -35,14 +35,14 @@ class Span(NamedTuple):
 
 
 def open_block(batch: Buffer, header: BatchHeader, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
-    """The records of a batch, decompressed, as one block."""
+    """Return the records of a batch, decompressed, as one block."""
     body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     return decompress(header.codec, body, limit_bytes) if header.attributes & CODEC_MASK else bytes(body)
 
 
-def find_spans(block: bytes, count: int) -> list[Span]:
-    """The records of a block, in order. Raises InvalidBatchError where the block does not hold `count` of them."""
-    spans: list[Span] = []
+def find_spans(block: bytes, count: int) -> list[RecordSpan]:
+    """Locate the records of a block, in order. Raises InvalidBatchError unless the block holds exactly `count`."""
+    spans: list[RecordSpan] = []
     add = spans.append
     position = 0
     size = len(block)
@@ -52,7 +52,7 @@ def find_spans(block: bytes, count: int) -> list[Span]:
             length, position = read_varint(block, position)
             end = position + length
             if length < 0 or end > size:
-                raise InvalidBatchError(f"a record of {length} bytes at byte {start} leaves its batch")
+                raise InvalidBatchError(f"a record of {length} bytes at byte {start} exceeds its batch")
             timestamp_delta, position = read_varint(block, position + 1)
             offset_delta, position = read_varint(block, position)
             key_length = block[position]
@@ -66,7 +66,7 @@ def find_spans(block: bytes, count: int) -> list[Span]:
                 key_start, position = position, position + key_length
                 key = block[key_start:position]
             # A length of -1 is the single byte 1; the last bit of the first byte is the sign of any other.
-            add(Span(offset_delta, timestamp_delta, key, block[position] & 1 == 1, start, end))
+            add(RecordSpan(offset_delta, timestamp_delta, key, block[position] & 1 == 1, start, end))
             position = end
     except IndexError:
         position = -1
@@ -75,24 +75,26 @@ def find_spans(block: bytes, count: int) -> list[Span]:
     return spans
 
 
-def rebuild(header: BatchHeader, block: bytes, kept: list[Span]) -> bytes:
-    """A batch with the same range and header and only the `kept` records of its block; none is a batch without any."""
-    body = b"".join([block[span.start : span.end] for span in kept])
+def rebuild(header: BatchHeader, block: bytes, count: int, timestamp_delta: int | None = None) -> bytes:
+    """Build a batch with the same offset range and header, and only the `count` records in `block`, which may be none.
+
+    `timestamp_delta` is the largest one of these records.
+    """
     max_timestamp = header.max_timestamp
-    if kept and not header.is_log_append_time:
-        max_timestamp = header.base_timestamp + max(span.timestamp_delta for span in kept)
-    changed = header._replace(max_timestamp=max_timestamp, record_count=len(kept))
-    return _seal(changed, compress(header.codec, body))
+    if timestamp_delta is not None and not header.is_log_append_time:
+        max_timestamp = header.base_timestamp + timestamp_delta
+    changed = header._replace(max_timestamp=max_timestamp, record_count=count)
+    return reseal(changed, compress(header.codec, block))
 
 
 def recompress(header: BatchHeader, block: bytes, codec: Codec, level: int | None = None) -> bytes:
-    """The same batch with its block in another codec."""
+    """Build the same batch with its block in another codec."""
     changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
-    return _seal(changed, compress(codec, block, level))
+    return reseal(changed, compress(codec, block, level))
 
 
-def _seal(header: BatchHeader, body: bytes) -> bytes:
-    """A batch of `header` and `body`, with the length and the CRC that go with them."""
+def reseal(header: BatchHeader, body: bytes) -> bytes:
+    """Build a batch of `header` and `body`, with the matching length and CRC."""
     sized = header._replace(batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body))
     checksum = crc32c(body, crc32c(sized.pack()[CRC_START:]))
     return sized._replace(crc=checksum).pack() + body

@@ -1,4 +1,4 @@
-"""Which record of a batch is the first of a time: without making objects of the records before it."""
+"""Finds the first record of a batch at or after a time, without creating objects for the records before it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from skylog.records.retain import open_block, read_varint
 def first_since(
     batch: Buffer, timestamp: int, first_offset: int, limit_bytes: int = DEFAULT_LIMIT_BYTES
 ) -> tuple[int, int] | None:
-    """Timestamp and offset of the first record at or after both; None where the batch has none.
+    """Return timestamp and offset of the first record at or after both; None if the batch has none.
 
-    Raises CompressionError or InvalidBatchError where the block does not hold what the header says.
+    Raises CompressionError or InvalidBatchError if the block does not match the header.
     """
     header = BatchHeader.read(batch)
     block = open_block(batch, header, limit_bytes)
@@ -24,7 +24,7 @@ def first_since(
             length, position = read_varint(block, position)
             end = position + length
             if length < 0 or end > size:
-                raise InvalidBatchError(f"a record of {length} bytes at byte {position} leaves its batch")
+                raise InvalidBatchError(f"a record of {length} bytes at byte {position} exceeds its batch")
             delta, position = read_varint(block, position + 1)
             if append_time is not None or delta >= least_delta:
                 offset = header.base_offset + read_varint(block, position)[0]

@@ -1,7 +1,7 @@
-"""What a topic's configuration demands of a batch before it may enter the log.
+"""Validates a batch against the topic's configuration before it is appended.
 
-Most topics keep batches as they come, and only the header is looked at. A topic that compacts, recompresses or
-bounds the time of its messages pays for opening the batch. Bytes in, bytes out; nothing here touches a file.
+Most topics store batches unchanged, and only the header is read. A topic that compacts or recompresses also opens
+the batch. Bytes in, bytes out: nothing here touches a file.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from skylog.records import (
 )
 from skylog.records.batch import CODEC_MASK
 from skylog.records.compression import CompressionError
-from skylog.records.retain import Span, find_spans, open_block, recompress
+from skylog.records.retain import RecordSpan, find_spans, open_block, recompress
 from skylog.storage.config import FOREVER, LogConfig
 
 Batch = bytearray | memoryview
 Admitted = tuple[Batch, BatchHeader]
-"""A batch as it is to be stored, and its header."""
+"""A batch to store, and its header."""
 
 MAX_OPENED_RECORDS: Final = 100_000
-_BATCH_LIMIT_FACTOR: Final = 8  # a batch that is larger than this many of the largest when opened is taken for a bomb
+_BATCH_LIMIT_FACTOR: Final = 8  # a batch that decompresses to more than this times max.message.bytes is rejected
 _BATCH_LIMIT_FLOOR: Final = 16 * 1024 * 1024
 
 
 def opening_limit_bytes(config: LogConfig) -> int:
-    """How large the records of one batch of this log may be together."""
+    """Return the largest decompressed size allowed for a batch of this log."""
     return max(_BATCH_LIMIT_FLOOR, config.max_message_bytes * _BATCH_LIMIT_FACTOR)
 
 
 class RejectedRecordsError(KafkaError):
-    """INVALID_RECORD with the records at fault, by their index in the batch, for Produce v8 and later (KIP-467)."""
+    """INVALID_RECORD with the rejected records by index in the batch, for Produce v8 and later (KIP-467)."""
 
     def __init__(self, message: str, records: dict[int, str]) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
@@ -45,9 +45,9 @@ class RejectedRecordsError(KafkaError):
 
 
 class Admission:
-    """The checks that one `LogConfig` asks for, decided once. Keeps no state: it may be used from any thread.
+    """The checks that a `LogConfig` requires. Immutable, so any thread may use it.
 
-    `opens_batches` tells that it may have to look at records, which takes time in proportion to their number.
+    `opens_batches` is true if it may have to read records, which takes time in proportion to their number.
     """
 
     __slots__ = ("_config", "_max_message_bytes", "_plain", "_target", "opens_batches")
@@ -64,18 +64,21 @@ class Admission:
         )
 
     def admit(self, batch: Batch, now_ms: int) -> Admitted:
-        """A client's batch as it is to be stored. Raises KafkaError where it may not be stored."""
+        """Return a client's batch as it will be stored. Raises KafkaError if it is not allowed."""
         header = self._check(batch)
         if self._plain:
             return batch, header
         return self._inspect(batch, header, now_ms)
 
     def admit_own(self, batch: Batch) -> Admitted:
-        """A batch that the broker has made itself: nobody has to look at its records."""
-        return batch, self._check(batch)
+        """Return a batch that the broker itself has built. Its records are not checked.
+
+        The batches of a group coordinator may belong to a producer's transaction. They have no sequence.
+        """
+        return batch, self._check(batch, is_own=True)
 
     def opening_bytes(self, batch: Batch) -> int:
-        """How many bytes of records `admit` may have to look at: none, or as many as a compressed batch may hold."""
+        """Return the largest number of record bytes that `admit` may have to read; 0 if it does not open the batch."""
         if not self.opens_batches or len(batch) < HEADER_BYTES:
             return 0
         codec = BatchHeader.read(batch).attributes & CODEC_MASK
@@ -83,8 +86,8 @@ class Admission:
             return 0
         return opening_limit_bytes(self._config) if codec else len(batch)
 
-    def _check(self, batch: Batch) -> BatchHeader:
-        """What holds for every batch, by its header and its CRC."""
+    def _check(self, batch: Batch, is_own: bool = False) -> BatchHeader:
+        """Run the checks that apply to every batch: size, header and CRC."""
         size_bytes = len(batch)
         if size_bytes > self._max_message_bytes:
             raise self._too_large(f"batch of {size_bytes} bytes")
@@ -99,11 +102,11 @@ class Admission:
             or count != header.last_offset_delta + 1
             or header.attributes & ~CODEC_MASK
         ):
-            _refuse(header, size_bytes)
+            _check_unusual(header, size_bytes, is_own)
         return header
 
     def admits_as_is(self, batch: Batch) -> BatchHeader | None:
-        """The header of a batch that is fine as it is and of no idempotent producer; None for one to look at closer."""
+        """Return the header if the batch can be stored unchanged and is not idempotent; None if it needs `admit`."""
         size_bytes = len(batch)
         if not self._plain or size_bytes > self._max_message_bytes:
             return None
@@ -143,12 +146,13 @@ class Admission:
                 raise self._too_large(f"batch of {len(batch)} bytes in the topic's compression.type")
         return batch, header
 
-    def _open(self, batch: Batch, header: BatchHeader) -> tuple[bytes, list[Span]]:
-        """The records of a batch, up to a limit: one producer must not keep the others waiting for long."""
+    def _open(self, batch: Batch, header: BatchHeader) -> tuple[bytes, list[RecordSpan]]:
+        """Decompress and locate the records of a batch. Their number is limited, so other producers do not wait."""
         if header.record_count > MAX_OPENED_RECORDS:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,
-                f"batch has {header.record_count} records; a topic that opens batches takes {MAX_OPENED_RECORDS}",
+                f"batch has {header.record_count} records; a topic that compacts or recompresses accepts at most "
+                f"{MAX_OPENED_RECORDS}",
             )
         try:
             block = open_block(batch, header, opening_limit_bytes(self._config))
@@ -156,7 +160,7 @@ class Admission:
         except (CompressionError, InvalidBatchError) as error:
             raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
         if any(span.offset_delta != index for index, span in enumerate(spans)):
-            raise KafkaError(ErrorCode.INVALID_RECORD, "the records of a batch are not numbered from 0 without a gap")
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the offset deltas of a batch must be 0, 1, 2, … without a gap")
         return block, spans
 
     def _check_time(self, header: BatchHeader, now_ms: int) -> None:
@@ -173,19 +177,22 @@ def _bad_time(where: str, side: str, bound: int) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_TIMESTAMP, message)
 
 
-def _refuse(header: BatchHeader, size_bytes: int) -> None:
-    """Say what is wrong with a sound batch that is not of the kind that clients may send."""
+def _check_unusual(header: BatchHeader, size_bytes: int, is_own: bool) -> None:
+    """Raise KafkaError if a batch that is valid otherwise may not be appended."""
     if header.size_bytes != size_bytes:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request may carry only one batch per partition")
     if header.record_count != header.last_offset_delta + 1:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
-            f"batch has {header.record_count} records over {header.last_offset_delta + 1} offsets",
+            f"batch has {header.record_count} records in {header.last_offset_delta + 1} offsets",
         )
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    if header.is_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+    if header.is_transactional and header.producer_id < 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
+    if header.is_transactional and header.base_sequence < 0 and not is_own:
+        reason = f"producer {header.producer_id} sent the sequence number {header.base_sequence}"
+        raise KafkaError(ErrorCode.INVALID_RECORD, reason)
     if header.is_log_append_time:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "clients may not mark a batch as log-append time")
 

@@ -1,7 +1,8 @@
-"""One offset per partition in one file, in Kafka's form: a version line, a count, lines of `topic partition offset`.
+"""Checkpoint files: one offset per partition. Kafka's format: version, count, then lines of `topic partition offset`.
 
-Two such files lie in a data directory: how far each log is known to be on disk (`recovery-point-offset-checkpoint`)
-and where each log begins (`log-start-offset-checkpoint`).
+The data directory has four: the offset up to which each log is known to be on disk
+(`recovery-point-offset-checkpoint`), its start offset (`log-start-offset-checkpoint`), the offset up to which it is
+compacted (`cleaner-offset-checkpoint`), and its high watermark (`replication-offset-checkpoint`).
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from skylog.durable_files import replace_file
 from skylog.model import TopicPartition
-from skylog.storage.files import replace_file
 
 logger = logging.getLogger(__name__)
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 _VERSION: Final = "0"
 
 
@@ -28,7 +30,7 @@ def write_checkpoint(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[TopicPartition, int]:
-    """The offsets in `path`; none where the file is missing or damaged, which only makes recovery read more."""
+    """Return the offsets in `path`. If the file is missing or damaged, return none, and recovery only reads more."""
     try:
         version, count, *lines = path.read_text().splitlines()
         offsets = {}
@@ -40,6 +42,6 @@ def read_checkpoint(path: Path) -> dict[TopicPartition, int]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        logger.warning("%s is not readable and is left out: %s", path, error)
+        logger.warning("ignoring %s, which is damaged: %s", path, error)
         return {}
     return offsets

@@ -1,191 +1,248 @@
-"""Compaction of closed segments: from files to files, without the log that owns them.
+"""Compacts closed segments, from files to files, without access to the log that owns them.
 
-First the dirty part of the log is read and the last offset of each key noted. Then every segment up to there is
-written again without the records that a later one has replaced. Offsets, order, codecs and timestamps stay. What
-is kept:
+It first reads the dirty part of the log and finds the last offset of each key. Then it copies every segment up to there
+without the records that a later one replaces. Offsets, order, codecs and timestamps do not change. It keeps:
 
-* the newest record of each key, and every record beyond what the map of keys could hold;
+* the newest record of each key, and every record beyond the capacity of the key table;
 * a tombstone (a null value) until readers have had time to see it;
-* a batch without records where it is the last of an idempotent producer, whose sequence must not be forgotten, or the
-  last of its segment: segments follow each other without a hole.
+* the marker of a transaction until all its batches are gone, and then until readers have had time to see it: they may
+  have read the batches before. The time is noted in the marker (KIP-534);
+* an empty batch if it is the last of an idempotent producer, whose sequence must not be lost, or the last of its
+  segment, because there may be no gap between segments; and the marker after the last batch of a producer.
 
-Neighbouring segments are merged up to the segment size. The results lie in the folder `cleaning` of the log until the
-log swaps them in. This runs in a process of its own, so that the broker's event loop does not notice it: one argument,
-one result, both can be pickled.
+Records of aborted transactions are dropped, and replace nothing.
+
+Records are read with numpy, many batches at once: there is no Python object per record (`records/keyed_records.py`,
+`key_table.py`). Neighbouring segments are merged up to the segment size. The results stay in the log's folder
+`cleaning` until the log swaps them in. This runs in a separate process, so that it does not delay the broker's event
+loop, and so that the broker does without numpy.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from skylog.records import BatchHeader
-from skylog.records.retain import Span, find_spans, open_block, rebuild
-from skylog.storage.files import FilePool, LogFile, sync_directory
-from skylog.storage.scan import scan
+import numpy as np
+
+from skylog.durable_files import sync_directory
+from skylog.records import BatchHeader, read_marker
+from skylog.records.control import set_delete_horizon
+from skylog.records.keyed_records import KeptRecords, KeyedRecords, read_keyed
+from skylog.records.retain import rebuild
+from skylog.storage.aborted_index import unpack_aborted
+from skylog.storage.clean_job import FOLDER, CleanedSegment, CleanJob, CleanResult, SourceSegment
+from skylog.storage.cleaned_transactions import CleanedTransactions
+from skylog.storage.files import Buffer, FilePool, LogFile
+from skylog.storage.key_table import Flags, HashCollisionError, KeyReader, KeyTable
+from skylog.storage.scan import Chunk, scan, scan_chunks
 from skylog.storage.segment import Segment, segment_path
 
-FOLDER: Final = "cleaning"
-KEY_BYTES: Final = 200  # what one key takes in the map: a digest, an offset, and Python's overhead for both
-_DIGEST_BYTES: Final = 16
+CHUNK_BYTES: Final = 8 * 1024 * 1024
 _MAX_OFFSETS: Final = 0x3FFFFFFF
 
 
-class Source(NamedTuple):
-    """A closed segment as it is. `drops_tombstones`: it has been cleaned before, and long enough ago."""
-
-    base_offset: int
-    end_offset: int
-    size_bytes: int
-    drops_tombstones: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CleanJob:
-    """What to clean: `sources` are consecutive segments from the log's start, dirty from `first_dirty_offset` on."""
-
-    directory: Path
-    sources: tuple[Source, ...]
-    first_dirty_offset: int
-    segment_bytes: int
-    index_interval_bytes: int
-    limit_bytes: int
-    max_keys: int
-
-
-class CleanedSegment(NamedTuple):
-    """A new segment in the folder `cleaning`, and the range of offsets whose segments it replaces."""
-
-    base_offset: int
-    end_offset: int
-
-
-@dataclass(slots=True)
-class CleanResult:
-    """What a job has made. The log is clean up to `clean_to`."""
-
-    clean_to: int
-    segments: list[CleanedSegment] = field(default_factory=list)
-    read_bytes: int = 0
-    written_bytes: int = 0
-    kept_records: int = 0
-    dropped_records: int = 0
-
-
 def clean(job: CleanJob) -> CleanResult:
-    """Do the job. Raises OSError and InvalidBatchError, and then leaves only files that nobody will look at."""
-    folder = job.directory / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    latest, clean_to = _latest_offsets(job)
-    result = CleanResult(clean_to)
-    pool = FilePool()
-    for group in _groups(job, clean_to):
-        _rewrite(job, group, latest, folder, pool, result)
-    sync_directory(folder)
-    return result
-
-
-def _latest_offsets(job: CleanJob) -> tuple[dict[bytes, int], int]:
-    """The last offset of each key in the dirty part, and up to where that is known: the map has a limit."""
-    latest: dict[bytes, int] = {}
-    clean_to = job.first_dirty_offset
-    for source in job.sources:
-        if source.end_offset <= job.first_dirty_offset:
+    """Run a job. Raises OSError or InvalidBatchError; a failed job leaves only unreferenced files."""
+    while True:
+        try:
+            return _Cleaning(job, KeyReader(os.urandom(16))).run()
+        except HashCollisionError:  # the next salt gives other hashes
             continue
-        for _, header, block in _batches(job, source):
-            if header.end_offset <= job.first_dirty_offset:
+
+
+class _Cleaning:
+    """One attempt to run a job."""
+
+    def __init__(self, job: CleanJob, reader: KeyReader) -> None:
+        self._job = job
+        self._reader = reader
+        self._latest = KeyTable()
+        self._result = CleanResult(job.first_dirty_offset)
+
+    def run(self) -> CleanResult:
+        job = self._job
+        folder = job.directory / FOLDER
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        self._result.clean_to = self._find_latest()
+        pool = FilePool()
+        transactions = CleanedTransactions(unpack_aborted(job.aborted), job.sources[0].base_offset)
+        for group in self._groups():
+            self._rewrite(group, transactions, Segment(folder, group[0].base_offset, pool, create=True))
+        sync_directory(folder)
+        return self._result
+
+    # -- the last offset of each key
+
+    def _find_latest(self) -> int:
+        """Read the keys of the dirty part. Return the offset up to which the table reaches."""
+        job = self._job
+        transactions = CleanedTransactions(unpack_aborted(job.aborted), job.first_dirty_offset)
+        for source in job.sources:
+            if source.end_offset <= job.first_dirty_offset:
                 continue
-            for span in find_spans(block, header.record_count):
-                if span.key is not None:
-                    latest[_digest(span.key)] = header.base_offset + span.offset_delta
-            clean_to = header.end_offset
-            if len(latest) >= job.max_keys:
-                return latest, clean_to
-        clean_to = source.end_offset
-    return latest, clean_to
+            for data, found in self._chunks(source):
+                batches = []
+                for at, header in found:
+                    if header.end_offset <= job.first_dirty_offset:
+                        continue
+                    if header.is_control:
+                        transactions.end(header, read_marker(data[at : at + header.size_bytes]))
+                    elif not transactions.is_aborted(header):
+                        batches.append((at, header))
+                full_at = self._add(data, batches)
+                if full_at is not None:
+                    return full_at
+        return job.sources[-1].end_offset
 
+    def _add(self, data: memoryview, batches: list[tuple[int, BatchHeader]]) -> int | None:
+        """Add the keys of batches. Return the end of the batch with which the table is full."""
+        if not batches:
+            return None
+        records = read_keyed(data, batches, self._job.limit_bytes)
+        rows = np.flatnonzero(records.key_lengths >= 0)
+        keys, offsets = self._reader.read(records, rows), records.offsets[rows]
+        full_at = None
+        if len(self._latest) + len(keys) >= self._job.max_keys:
+            reached = np.cumsum(self._latest.new_keys(keys)) + len(self._latest) >= self._job.max_keys
+            if reached.any():
+                full_at = batches[int(records.batches[rows[reached.argmax()]])][1].end_offset
+                inside = offsets < full_at
+                keys, offsets = keys.select(inside), offsets[inside]
+        self._latest.add(keys, offsets)
+        return full_at
 
-def _groups(job: CleanJob, clean_to: int) -> Iterator[list[Source]]:
-    """Neighbours that fit into one segment together."""
-    group: list[Source] = []
-    for source in job.sources:
-        if source.base_offset >= clean_to:
-            break
-        if group and (
-            sum(each.size_bytes for each in group) + source.size_bytes > job.segment_bytes
-            or source.end_offset - group[0].base_offset > _MAX_OFFSETS
-        ):
+    # -- new segments
+
+    def _groups(self) -> Iterator[list[SourceSegment]]:
+        """Yield groups of neighbouring segments that fit into one segment."""
+        group: list[SourceSegment] = []
+        for source in self._job.sources:
+            if source.base_offset >= self._result.clean_to:
+                break
+            if group and (
+                sum(each.size_bytes for each in group) + source.size_bytes > self._job.segment_bytes
+                or source.end_offset - group[0].base_offset > _MAX_OFFSETS
+            ):
+                yield group
+                group = []
+            group.append(source)
+        if group:
             yield group
-            group = []
-        group.append(source)
-    if group:
-        yield group
 
+    def _rewrite(self, group: list[SourceSegment], transactions: CleanedTransactions, segment: Segment) -> None:
+        """Write one new segment from a group of old ones."""
+        last_batches = self._last_batches(group)
+        for source in group:
+            for chunk in self._chunks(source):
+                batches = self._clean_chunk(chunk, source, transactions, segment, last_batches)
+                self._write(batches, segment)
+            self._result.read_bytes += source.size_bytes
+        segment.seal()
+        segment.file.sync()
+        segment.sync_indexes()
+        segment.close()
+        self._result.segments.append(CleanedSegment(group[0].base_offset, group[-1].end_offset))
 
-def _rewrite(
-    job: CleanJob, group: list[Source], latest: dict[bytes, int], folder: Path, pool: FilePool, result: CleanResult
-) -> None:
-    """Write one new segment from a group of old ones."""
-    last_of_producer, last_of_all = _last_batches(job, group)
-    segment = Segment(folder, group[0].base_offset, pool, create=True)
-    for source in group:
-        for raw, header, block in _batches(job, source):
-            spans = find_spans(block, header.record_count)
-            kept = [span for span in spans if _is_kept(span, header, latest, result.clean_to, source.drops_tombstones)]
-            result.kept_records += len(kept)
-            result.dropped_records += len(spans) - len(kept)
-            if not kept and header.base_offset not in (last_of_producer.get(header.producer_id), last_of_all):
-                continue
-            batch = raw if len(kept) == len(spans) else rebuild(header, block, kept)
-            stored = header if batch is raw else BatchHeader.read(batch)
-            segment.append(batch, stored.base_offset, stored.max_timestamp, job.index_interval_bytes)
-            result.written_bytes += len(batch)
-        result.read_bytes += source.size_bytes
-    segment.seal()
-    segment.file.sync()
-    segment.sync_indexes()
-    segment.close()
-    result.segments.append(CleanedSegment(group[0].base_offset, group[-1].end_offset))
+    def _write(self, batches: list[Buffer], segment: Segment) -> None:
+        headers = [BatchHeader.read(batch) for batch in batches]
+        rows = [(header.size_bytes, header.base_offset, header.max_timestamp) for header in headers]
+        joined = b"".join(batches)
+        segment.append_all([joined], len(joined), rows, self._job.index_interval_bytes)
+        self._result.written_bytes += len(joined)
 
+    def _clean_chunk(
+        self,
+        chunk: Chunk,
+        source: SourceSegment,
+        transactions: CleanedTransactions,
+        segment: Segment,
+        last_batches: set[int],
+    ) -> list[Buffer]:
+        """Return the batches of a chunk that are kept, some of them with fewer records."""
+        data, found = chunk
+        contents = [(at, header) for at, header in found if not header.is_control]
+        records = read_keyed(data, contents, self._job.limit_bytes)
+        kept = KeptRecords(records, self._kept(records, source), len(contents))
+        batches: list[Buffer] = []
+        number = 0
+        for at, header in found:
+            raw = data[at : at + header.size_bytes]
+            if header.is_control:
+                batch = self._clean_marker(raw, header, transactions, segment, last_batches)
+                self._result.dropped_records += batch is None
+            else:
+                is_aborted = transactions.is_aborted(header) and header.base_offset < self._result.clean_to
+                count = 0 if is_aborted else kept.counts[number]
+                self._result.kept_records += count
+                self._result.dropped_records += header.record_count - count
+                if count == header.record_count and count:
+                    batch = raw
+                elif count:
+                    batch = rebuild(header, kept.block(number), count, kept.timestamp_deltas[number])
+                else:
+                    batch = rebuild(header, b"", 0) if header.base_offset in last_batches else None
+                number += 1
+            if batch is not None:
+                batches.append(batch)
+        return batches
 
-def _is_kept(span: Span, header: BatchHeader, latest: dict[bytes, int], clean_to: int, drops_tombstones: bool) -> bool:
-    offset = header.base_offset + span.offset_delta
-    if offset >= clean_to or header.is_control:
-        return True
-    if span.key is None or (span.is_tombstone and drops_tombstones):
-        return False
-    return latest.get(_digest(span.key), -1) <= offset
+    def _kept(self, records: KeyedRecords, source: SourceSegment) -> Flags:
+        """Return which records are kept, as if no transaction was aborted."""
+        rows = np.flatnonzero(records.key_lengths >= 0)
+        keeps = np.zeros(len(records), dtype=np.bool_)
+        keeps[rows] = ~self._latest.replaced(self._reader.read(records, rows), records.offsets[rows])
+        if source.drops_tombstones:
+            keeps &= ~records.tombstones
+        return keeps | (records.offsets >= self._result.clean_to)
 
+    def _clean_marker(
+        self,
+        raw: memoryview,
+        header: BatchHeader,
+        transactions: CleanedTransactions,
+        segment: Segment,
+        last_batches: set[int],
+    ) -> Buffer | None:
+        """Return a control batch as it is kept; None if it is dropped. Enter an aborted transaction into the index."""
+        marker = read_marker(raw)
+        has_batches, aborted = transactions.end(header, marker)
+        if has_batches and aborted is not None:
+            segment.aborted.append(aborted)
+        if has_batches or header.base_offset in last_batches:
+            return raw
+        if marker is None:
+            return None
+        horizon_ms = header.delete_horizon_ms
+        if horizon_ms is None:
+            return set_delete_horizon(raw, self._job.now_ms + self._job.delete_retention_ms)
+        return raw if self._job.now_ms < horizon_ms else None
 
-def _last_batches(job: CleanJob, group: list[Source]) -> tuple[dict[int, int], int]:
-    """Base offset of the last batch of each idempotent producer in a group, and of the group's very last."""
-    last: dict[int, int] = {}
-    base_offset = -1
-    for source in group:
-        for _, header in scan(_open(job, source), 0, source.base_offset, source.end_offset):
-            base_offset = header.base_offset
-            if header.producer_id >= 0:
-                last[header.producer_id] = base_offset
-    return last, base_offset
+    def _last_batches(self, group: list[SourceSegment]) -> set[int]:
+        """Return the base offsets of the batches in a group that are kept in any case.
 
+        These are the last one of all, and of each idempotent producer the last one with records and a marker after it.
+        """
+        last: dict[int, int] = {}
+        markers: dict[int, int] = {}
+        base_offset = -1
+        for source in group:
+            for _, header in scan(self._open(source), 0, source.base_offset, source.end_offset):
+                base_offset = header.base_offset
+                if header.is_control:
+                    markers[header.producer_id] = base_offset
+                elif header.producer_id >= 0:
+                    last[header.producer_id] = base_offset
+                    markers.pop(header.producer_id, None)
+        return {base_offset, *last.values(), *markers.values()}
 
-def _batches(job: CleanJob, source: Source) -> Iterator[tuple[bytes, BatchHeader, bytes]]:
-    """The batches of a segment: as they lie, their header, and their records as one block."""
-    file = _open(job, source)
-    for position, header in scan(file, 0, source.base_offset, source.end_offset):
-        raw = file.read(position, header.size_bytes)
-        yield raw, header, open_block(raw, header, job.limit_bytes)
+    # -- old segments
 
+    def _chunks(self, source: SourceSegment) -> Iterator[Chunk]:
+        return scan_chunks(self._open(source), 0, source.base_offset, source.end_offset, CHUNK_BYTES)
 
-def _open(job: CleanJob, source: Source) -> LogFile:
-    return LogFile(segment_path(job.directory, source.base_offset))
-
-
-def _digest(key: bytes) -> bytes:
-    """A key as it is where it is short, its digest where it is not: the lengths keep the two apart."""
-    return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+    def _open(self, source: SourceSegment) -> LogFile:
+        return LogFile(segment_path(self._job.directory, source.base_offset))

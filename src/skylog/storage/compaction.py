@@ -1,8 +1,8 @@
-"""Compaction as the log sees it: what is worth cleaning, and how cleaned segments take the place of old ones.
+"""Compaction from the log's side: decides when a log is cleaned, and swaps cleaned segments in.
 
-The work itself is `cleaner`'s, in another process. A swap survives a crash at any point: the new file becomes
-`<base>-<end>.swap` in one rename, from which moment on it stands for the segments of its range; only then do the old
-ones go and does it get its own name. Opening a log finishes a swap that was begun, and forgets one that was not.
+`cleaner` does the cleaning, in another process. A swap survives a crash at any point. One rename turns the new file
+into `<base>-<end>.swap`, which from then on replaces the segments of its range. Only then are the old segments removed
+and the file renamed to its final name. Opening a log finishes a swap after that first rename, and discards one before.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from skylog.durable_files import sync_directory
 from skylog.storage.admission import opening_limit_bytes
-from skylog.storage.cleaner import FOLDER, CleanedSegment, CleanJob, Source
+from skylog.storage.clean_job import FOLDER, CleanedSegment, CleanJob, SourceSegment
 from skylog.storage.config import FOREVER, LogConfig
-from skylog.storage.files import sync_directory
-from skylog.storage.segment import Segment, segment_bases, segment_path
+from skylog.storage.segment import INDEX_SUFFIXES, Segment, segment_bases, segment_path
 
 SWAP_SUFFIX: Final = ".swap"
 _SWAP_NAME: Final = re.compile(r"(\d{20})-(\d{20})\.swap")
@@ -29,27 +29,30 @@ def plan(
     directory: Path,
     segments: Sequence[Segment],
     first_dirty_offset: int,
-    recovery_point: int,
+    stable_offset: int,
     config: LogConfig,
     now_ms: int,
     max_keys: int,
 ) -> CleanJob | None:
-    """The job that is due for a log, if one is. `segments` are all of them, the active one last."""
-    sources: list[Source] = []
+    """Return the cleaning job of a log, None if it is not due. `segments` are all segments, the active one last.
+
+    Only what is below `stable_offset` is cleaned: it is on disk, replicated, and part of no open transaction.
+    """
+    sources: list[SourceSegment] = []
     dirty_bytes = 0
     oldest_dirty_ms = now_ms
     for segment, following in pairwise(segments):
         end_offset = following.base_offset
         is_dirty = end_offset > first_dirty_offset
         newest_ms = segment.newest_ms()
-        if end_offset > recovery_point or (is_dirty and now_ms - newest_ms < config.min_compaction_lag_ms):
+        if end_offset > stable_offset or (is_dirty and now_ms - newest_ms < config.min_compaction_lag_ms):
             break
         if is_dirty:
             dirty_bytes += segment.size_bytes
             oldest_dirty_ms = min(oldest_dirty_ms, newest_ms)
         modified_ms = int(segment.path.stat().st_mtime * 1000)
         drops_tombstones = not is_dirty and now_ms - modified_ms >= config.delete_retention_ms
-        sources.append(Source(segment.base_offset, end_offset, segment.size_bytes, drops_tombstones))
+        sources.append(SourceSegment(segment.base_offset, end_offset, segment.size_bytes, drops_tombstones))
     total_bytes = sum(source.size_bytes for source in sources)
     if not dirty_bytes or not total_bytes:
         return None
@@ -64,20 +67,23 @@ def plan(
         index_interval_bytes=config.index_interval_bytes,
         limit_bytes=opening_limit_bytes(config),
         max_keys=max_keys,
+        aborted=b"".join([segment.aborted.pack() for segment in segments]),
+        now_ms=now_ms,
+        delete_retention_ms=config.delete_retention_ms,
     )
 
 
 def commit(directory: Path, cleaned: CleanedSegment) -> None:
-    """Let a cleaned segment stand for its range, durably. Blocks on the disk."""
+    """Make a cleaned segment durably replace the segments of its range. Blocks on the disk."""
     os.rename(segment_path(directory / FOLDER, cleaned.base_offset), swap_path(directory, cleaned))
     sync_directory(directory)
 
 
 def move_in(directory: Path, cleaned: CleanedSegment) -> None:
-    """Give a committed segment and its indexes their own names, which the old ones have left."""
+    """Rename a committed segment and its indexes to their final names, after the old segments are removed."""
     target = segment_path(directory, cleaned.base_offset)
     os.rename(swap_path(directory, cleaned), target)
-    for suffix in (".index", ".timeindex"):
+    for suffix in INDEX_SUFFIXES:
         made = segment_path(directory / FOLDER, cleaned.base_offset).with_suffix(suffix)
         if made.exists():
             os.rename(made, target.with_suffix(suffix))
@@ -88,7 +94,7 @@ def swap_path(directory: Path, cleaned: CleanedSegment) -> Path:
 
 
 def finish_swaps(directory: Path) -> None:
-    """Bring a log that was being compacted when its broker died into order: each range is old or new, never both."""
+    """Finish or discard swaps that a crash interrupted. Then each range is either old or new, never both."""
     for path in sorted(directory.glob(f"*{SWAP_SUFFIX}")):
         match = _SWAP_NAME.fullmatch(path.name)
         if match is None:
@@ -98,7 +104,7 @@ def finish_swaps(directory: Path) -> None:
         for base_offset in segment_bases(directory):
             if cleaned.base_offset <= base_offset < cleaned.end_offset:
                 old = segment_path(directory, base_offset)
-                for suffix in (".index", ".timeindex", ".log"):
+                for suffix in (*INDEX_SUFFIXES, ".log"):
                     old.with_suffix(suffix).unlink(missing_ok=True)
         move_in(directory, cleaned)
     shutil.rmtree(directory / FOLDER, ignore_errors=True)

@@ -31,24 +31,24 @@ def _replicas(items: tuple[str, ...]) -> str | None:
 
 
 def _no_remote_storage(enabled: bool) -> str | None:
-    return "there is no remote storage on this broker" if enabled else None
+    return "this broker has no remote storage" if enabled else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """How a topic's logs are kept. Each field is a key of Kafka's topic configuration."""
+    """The configuration of a topic's logs. Each field is a key of Kafka's topic configuration."""
 
     cleanup_policy: tuple[str, ...] = setting(
         "cleanup.policy",
         ("delete",),
-        "delete: drop old segments; compact: keep the last value of each key; both: do both; empty: keep everything.",
+        "delete: delete old segments. compact: keep the last value of each key. delete,compact: both. Empty: keep all.",
         choices=("delete", "compact"),
         broker_key="log.cleanup.policy",
     )
     compression_gzip_level: int = setting(
         "compression.gzip.level",
         -1,
-        "Level at which the broker recompresses to gzip: 1 to 9; -1 is the codec's own.",
+        "Compression level for compression.type=gzip: 1 to 9, or -1 for the codec's default.",
         kind="int",
         check=_gzip_level,
         broker_key="compression.gzip.level",
@@ -56,7 +56,7 @@ class LogConfig:
     compression_lz4_level: int = setting(
         "compression.lz4.level",
         9,
-        "Level at which the broker recompresses to lz4.",
+        "Compression level for compression.type=lz4: 1 to 17.",
         kind="int",
         minimum=1,
         maximum=17,
@@ -65,14 +65,14 @@ class LogConfig:
     compression_type: str = setting(
         "compression.type",
         "producer",
-        "producer keeps the codec a batch arrives with; any other value has the broker recompress to it.",
+        "producer: store batches with the producer's codec. Any other value: recompress batches to this codec.",
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         broker_key="compression.type",
     )
     compression_zstd_level: int = setting(
         "compression.zstd.level",
         3,
-        "Level at which the broker recompresses to zstd; levels above 9 compress like 9.",
+        "Compression level for compression.type=zstd: up to 22; levels above 9 have the effect of 9.",
         kind="int",
         minimum=-131_072,
         maximum=22,
@@ -81,41 +81,42 @@ class LogConfig:
     delete_retention_ms: int = setting(
         "delete.retention.ms",
         DAY_MS,
-        "How long a compacted log keeps tombstones, so that readers see the deletion.",
+        "How long a compacted log keeps tombstones, so that readers can see the deletion.",
         minimum=0,
         broker_key="log.cleaner.delete.retention.ms",
     )
     file_delete_delay_ms: int = setting(
         "file.delete.delay.ms",
         60_000,
-        "No effect: files are removed at once, readers hold them open.",
+        "No effect: files are removed immediately; readers that are using them can finish.",
         minimum=0,
         broker_key="log.segment.delete.delay.ms",
     )
     flush_messages: int = setting(
         "flush.messages",
         FOREVER,
-        "Fsync once this many messages are unflushed, before they are acknowledged; 1 is on every acknowledgement.",
+        "Fsync when this many messages are unflushed, before acknowledging them; 1: before every acknowledgement.",
         minimum=1,
         broker_key="log.flush.interval.messages",
     )
     flush_ms: int = setting(
         "flush.ms",
         FOREVER,
-        "Fsync at the latest this long after an append.",
+        "Fsync at most this long after an append.",
         minimum=0,
         broker_key="log.flush.interval.ms",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
         "follower.replication.throttled.replicas",
         NO_REPLICAS,
-        "No effect: there is no replication to throttle. * or a list of partition:broker.",
+        "The replicas that their brokers may copy only at follower.replication.throttled.rate until they are in sync: "
+        "* or a list of partition:broker.",
         check=_replicas,
     )
     index_interval_bytes: int = setting(
         "index.interval.bytes",
         4096,
-        "Bytes of log between two entries of the offset index.",
+        "Add an index entry after at least this many bytes of log.",
         kind="int",
         minimum=0,
         broker_key="log.index.interval.bytes",
@@ -123,34 +124,35 @@ class LogConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         "leader.replication.throttled.replicas",
         NO_REPLICAS,
-        "No effect: there is no replication to throttle. * or a list of partition:broker.",
+        "The leaders that may send only at leader.replication.throttled.rate to replicas that are not in sync: * or a "
+        "list of partition:broker.",
         check=_replicas,
     )
     local_retention_bytes: int = setting(
         "local.retention.bytes",
         -2,
-        "No effect: there is no remote storage, all segments are local.",
+        "No effect: there is no remote storage; all segments are local.",
         minimum=-2,
         broker_key="log.local.retention.bytes",
     )
     local_retention_ms: int = setting(
         "local.retention.ms",
         -2,
-        "No effect: there is no remote storage, all segments are local.",
+        "No effect: there is no remote storage; all segments are local.",
         minimum=-2,
         broker_key="log.local.retention.ms",
     )
     max_compaction_lag_ms: int = setting(
         "max.compaction.lag.ms",
         FOREVER,
-        "Compact at the latest this long after a message came, whatever the dirty ratio.",
+        "The longest a message may stay uncompacted, regardless of min.cleanable.dirty.ratio.",
         minimum=1,
         broker_key="log.cleaner.max.compaction.lag.ms",
     )
     max_message_bytes: int = setting(
         "max.message.bytes",
         1_048_588,
-        "The largest batch a producer may send.",
+        "The largest batch that a producer may send, after compression.",
         kind="int",
         minimum=0,
         broker_key="message.max.bytes",
@@ -158,13 +160,13 @@ class LogConfig:
     message_downconversion_enable: bool = setting(
         "message.downconversion.enable",
         True,
-        "No effect: batches are served in the format they were stored in.",
+        "No effect: batches are always sent in the format in which they are stored.",
         broker_key="log.message.downconversion.enable",
     )
     message_format_version: str = setting(
         "message.format.version",
         "3.0-IV1",
-        "No effect: messages are stored in Kafka's format 2.",
+        "No effect: messages are always stored in record format v2.",
         check=_format_version,
         broker_key="log.message.format.version",
         update_mode=UpdateMode.READ_ONLY,
@@ -172,35 +174,35 @@ class LogConfig:
     message_timestamp_after_max_ms: int = setting(
         "message.timestamp.after.max.ms",
         FOREVER,
-        "How far a create time may lie in the broker's future.",
+        "Reject messages whose timestamp is more than this ahead of the broker's clock (CreateTime only).",
         minimum=0,
         broker_key="log.message.timestamp.after.max.ms",
     )
     message_timestamp_before_max_ms: int = setting(
         "message.timestamp.before.max.ms",
         FOREVER,
-        "How far a create time may lie in the broker's past.",
+        "Reject messages whose timestamp is more than this behind the broker's clock (CreateTime only).",
         minimum=0,
         broker_key="log.message.timestamp.before.max.ms",
     )
     message_timestamp_difference_max_ms: int = setting(
         "message.timestamp.difference.max.ms",
         FOREVER,
-        "Stands for message.timestamp.before.max.ms and message.timestamp.after.max.ms where these are not set.",
+        "Default for message.timestamp.before.max.ms and message.timestamp.after.max.ms if they are not set.",
         minimum=0,
         broker_key="log.message.timestamp.difference.max.ms",
     )
     message_timestamp_type: str = setting(
         "message.timestamp.type",
         "CreateTime",
-        "Whose time a message carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
+        "The timestamp to store: the producer's (CreateTime) or the broker's at the append (LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
         broker_key="log.message.timestamp.type",
     )
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio",
         0.5,
-        "Compact when this share of the closed segments has not been cleaned yet.",
+        "Compact when this fraction of the closed segments, by size, has not been compacted yet.",
         minimum=0,
         maximum=1,
         broker_key="log.cleaner.min.cleanable.ratio",
@@ -208,14 +210,15 @@ class LogConfig:
     min_compaction_lag_ms: int = setting(
         "min.compaction.lag.ms",
         0,
-        "Leave messages alone for at least this long.",
+        "The shortest time before a message may be compacted.",
         minimum=0,
         broker_key="log.cleaner.min.compaction.lag.ms",
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
         1,
-        "Replicas that must have a message before acks=all is answered.",
+        "The number of in-sync replicas that acks=all requires. While fewer are in sync, nothing is committed, and "
+        "consumers see no new messages.",
         kind="int",
         minimum=1,
         broker_key="min.insync.replicas",
@@ -228,25 +231,25 @@ class LogConfig:
         "remote.log.delete.on.disable", False, "No effect: there is no remote storage."
     )
     remote_storage_enable: bool = setting(
-        "remote.storage.enable", False, "Refused when true: there is no remote storage.", check=_no_remote_storage
+        "remote.storage.enable", False, "true is rejected: there is no remote storage.", check=_no_remote_storage
     )
     retention_bytes: int = setting(
         "retention.bytes",
         -1,
-        "Drop the oldest segments of a partition beyond this size; -1 keeps all.",
+        "Delete the oldest segments of a partition that is larger than this; -1: no limit.",
         broker_key="log.retention.bytes",
     )
     retention_ms: int = setting(
         "retention.ms",
         7 * DAY_MS,
-        "Drop segments whose newest message is older than this; -1 keeps all.",
+        "Delete segments whose newest message is older than this; -1: no limit.",
         minimum=-1,
         broker_key="log.retention.ms",
     )
     segment_bytes: int = setting(
         "segment.bytes",
         1 << 30,
-        "Roll to a new segment file at this size.",
+        "Start a new segment before the current one exceeds this size.",
         kind="int",
         minimum=14,
         broker_key="log.segment.bytes",
@@ -254,7 +257,7 @@ class LogConfig:
     segment_index_bytes: int = setting(
         "segment.index.bytes",
         10 * 1024 * 1024,
-        "Roll to a new segment file when an index reaches this size.",
+        "Start a new segment when an index of the current one reaches this size.",
         kind="int",
         minimum=16,
         broker_key="log.index.size.max.bytes",
@@ -262,14 +265,14 @@ class LogConfig:
     segment_jitter_ms: int = setting(
         "segment.jitter.ms",
         0,
-        "At most this much is taken off segment.ms at random, so that segments do not all roll at once.",
+        "Subtract a random time up to this from segment.ms, so that logs do not all start new segments at once.",
         minimum=0,
         broker_key="log.roll.jitter.ms",
     )
     segment_ms: int = setting(
         "segment.ms",
         7 * DAY_MS,
-        "Roll to a new segment file after this time.",
+        "Start a new segment when the current one is this old, even if it is not full.",
         minimum=1,
         broker_key="log.roll.ms",
     )
@@ -277,7 +280,7 @@ class LogConfig:
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable",
         False,
-        "No effect: with one replica there is no leader to elect.",
+        "true: if no replica in sync is live, elect any live one, which loses the messages that it does not have.",
         broker_key="unclean.leader.election.enable",
     )
 
@@ -291,7 +294,7 @@ class LogConfig:
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """How far a create time may lie in the past; the older key stands in where the newer one is not set."""
+        """The limit for timestamps in the past. The older key applies if the newer one is not set."""
         bound = self.message_timestamp_before_max_ms
         return bound if bound != FOREVER else self.message_timestamp_difference_max_ms
 
@@ -311,7 +314,7 @@ class LogConfig:
         return levels.get(self.compression_type)
 
     def conflict(self) -> str | None:
-        """Why these values cannot stand beside each other."""
+        """Return why these values contradict each other; None if they do not."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             return (
                 f"min.compaction.lag.ms={self.min_compaction_lag_ms} is larger than "

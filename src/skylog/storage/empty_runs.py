@@ -1,8 +1,8 @@
-"""Runs of batches that compaction has emptied, which readers pass over.
+"""Lets readers skip runs of batches that compaction has emptied.
 
-An emptied batch stays where it is the last of an idempotent producer, so a topic with many producers may have a hundred
-thousand of them in a row. A short run is passed over at once. A long one is walked by an `EmptyRunCheck`, off the event
-loop, and remembered.
+Compaction keeps an empty batch if it is the last one of an idempotent producer, so a topic with many producers may have
+a hundred thousand of them in a row. A short run is skipped immediately. An `EmptyRunCheck` measures a long one off the
+event loop, and the result is remembered.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from skylog.records import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from skylog.storage.files import FileSlice
 
 PASSED_AT_ONCE: Final = 500
-RUN_BYTES: Final = 4 * 1024 * 1024  # that one check walks over at most
+RUN_BYTES: Final = 4 * 1024 * 1024  # the most that one check scans
 _CHUNK_BYTES: Final = 64 * 1024
 _OFFSET_LENGTH_DELTA_COUNT = Struct(">qi11xi30xi")
 
 
 class Passed(NamedTuple):
-    """How far a walk has come: the position and offset that follow, and whether it reached the end of the run."""
+    """The position and offset after the skipped batches, and whether they are the whole run."""
 
     position: int
     next_offset: int
@@ -30,9 +30,9 @@ class Passed(NamedTuple):
 
 
 def pass_over(batches: FileSlice, log_end_offset: int, limit: int | None = None) -> Passed | None:
-    """Walk over emptied batches, at most `limit`; None where the first is not to be passed over.
+    """Skip empty batches, at most `limit`. Return None if the first batch must not be skipped.
 
-    The last batch of the log is not: a reader could not tell that it has reached the end.
+    The last batch of the log is never skipped: without it a reader would not know that it has reached the end.
     """
     position, end = batches.position, batches.position + batches.length
     next_offset, count = -1, 0
@@ -50,7 +50,7 @@ def pass_over(batches: FileSlice, log_end_offset: int, limit: int | None = None)
 
 
 class EmptyRuns:
-    """The long runs of a segment that are known. Used from the thread that appends."""
+    """The known long runs of a segment. Used from the thread that appends."""
 
     __slots__ = ("_ends", "_next_offsets", "_starts")
 
@@ -60,12 +60,12 @@ class EmptyRuns:
         self._next_offsets: list[int] = []
 
     def next_offset(self, position: int) -> int | None:
-        """The offset behind the run in which `position` lies."""
+        """Return the offset after the run that contains `position`; None if there is none."""
         index = bisect_right(self._starts, position) - 1
         return self._next_offsets[index] if index >= 0 and position < self._ends[index] else None
 
     def add(self, start: int, end: int, next_offset: int) -> None:
-        """Take a run in; those that it overlaps or touches become one with it."""
+        """Add a run and merge it with the runs that it overlaps or touches."""
         first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
         if first < last:
             start = min(start, self._starts[first])
@@ -76,7 +76,7 @@ class EmptyRuns:
 
 
 class EmptyRunCheck:
-    """Walks over the emptied batches at the start of `batches`, which are sound. `run` it in any thread."""
+    """Measures the run of empty batches at the start of `batches`, which are sound. Call `run` in any thread."""
 
     def __init__(self, runs: EmptyRuns, batches: FileSlice, log_end_offset: int) -> None:
         self._runs = runs

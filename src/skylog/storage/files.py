@@ -1,7 +1,7 @@
-"""The file layer of storage: every byte that reaches the disk goes through here.
+"""The file layer of storage, used for all log and index writes.
 
-`LogFile` is a file that grows at its end. Its constructor is handed to whoever opens logs, so that tests can put
-files that fail in its place. `FileSlice` is what a read gives: a range of a file that `sendfile` can send.
+`LogFile` is a file that grows at its end. Code that opens logs receives its constructor as an argument, so that tests
+can use files that fail. `FileSlice` is the result of a read: a range of a file that `sendfile` can send.
 """
 
 from __future__ import annotations
@@ -11,19 +11,29 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from skylog.durable_files import sync_data
 
 Buffer = bytes | bytearray | memoryview
 
 
+def _write_joined(fd: int, parts: Sequence[Buffer], position: int) -> int:
+    return os.pwrite(fd, b"".join(parts), position)
+
+
+_write_all: Final[Callable[[int, Sequence[Buffer], int], int]] = getattr(os, "pwritev", _write_joined)
+
+
 class LogFile:
-    """A file that is appended to, read at positions, and cut.
+    """A file that can be appended to, read at any position, and truncated.
 
-    Invariant: bytes below `size_bytes` are as they were appended. A write that fails half-way leaves `size_bytes`
-    as it was; what it left beyond is overwritten by the next append and, after a crash, cut by recovery.
+    Invariant: bytes below `size_bytes` are as they were appended. A write that fails half-way does not change
+    `size_bytes`. The next append overwrites the bytes beyond it, and after a crash recovery truncates them. Only a
+    repair overwrites bytes below it, if they are damaged.
 
-    The descriptor is closed when the last user lets go of the object: a reader that still sends from a file that
-    retention has removed keeps it alive until it is done.
+    The descriptor is closed when the object is no longer referenced. So a reader can finish sending from a file that
+    retention has removed.
     """
 
     __slots__ = ("_fd", "path", "size_bytes")
@@ -42,38 +52,45 @@ class LogFile:
         return self._fd
 
     def append(self, data: Buffer) -> None:
-        """Write all of `data` at the end, or raise OSError and leave the file as it was."""
+        """Write all of `data` at the end, or raise OSError and leave the file unchanged."""
         try:
             written = self.write_at(data, self.size_bytes)
             while written < len(data):
                 written += self.write_at(memoryview(data)[written:], self.size_bytes + written)
         except OSError:
-            with contextlib.suppress(OSError):  # the first error is the one to tell
+            with contextlib.suppress(OSError):  # report the first error
                 os.ftruncate(self._fd, self.size_bytes)
             raise
         self.size_bytes += written
 
     def append_all(self, parts: Sequence[Buffer], length: int) -> None:
-        """Like `append`, for several parts of `length` bytes together in one call."""
+        """Append several parts, `length` bytes in total, with one call. Fails like `append`."""
         if self.write_all_at(parts, self.size_bytes) == length:
             self.size_bytes += length
-        else:  # a disk that is filling up, or a limit of the system: byte for byte then, with its own error
+        else:  # the disk is nearly full, or a limit of the system call: `append` completes the write or raises
             self.append(b"".join(parts))
+
+    def overwrite(self, data: Buffer, position: int) -> None:
+        """Replace bytes below `size_bytes`. Raises OSError, and leaves any part of them replaced."""
+        assert position + len(data) <= self.size_bytes, "write beyond the end"
+        written = 0
+        while written < len(data):
+            written += self.write_at(memoryview(data)[written:], position + written)
 
     def write_at(self, data: Buffer, position: int) -> int:
         return os.pwrite(self._fd, data, position)
 
     def write_all_at(self, parts: Sequence[Buffer], position: int) -> int:
-        return os.pwritev(self._fd, parts, position)
+        return _write_all(self._fd, parts, position)
 
     def read(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes from `position`, fewer only at the end of the file."""
+        """Return `length` bytes from `position`, fewer only at the end of the file."""
         length = min(length, self.size_bytes - position)
         data = os.pread(self._fd, length, position) if length > 0 else b""
         while len(data) < length:
             more = os.pread(self._fd, length - len(data), position + len(data))
             if not more:
-                raise OSError(f"{self.path} ends at byte {position + len(data)}, {self.size_bytes} were expected")
+                raise OSError(f"{self.path} ends at byte {position + len(data)}, expected {self.size_bytes}")
             data += more
         return data
 
@@ -82,19 +99,19 @@ class LogFile:
         self.size_bytes = size_bytes
 
     def trim(self) -> None:
-        """Cut off what a failed write has left beyond the end."""
+        """Truncate what a failed write has left beyond the end."""
         if os.fstat(self._fd).st_size != self.size_bytes:
             os.ftruncate(self._fd, self.size_bytes)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        sync_data(self._fd)
 
 
 OpenFile = Callable[[Path, bool], LogFile]
 
 
 class FileSlice(NamedTuple):
-    """A range of a log file. Holding it keeps the file readable, whatever happens to its name."""
+    """A range of a log file. The file stays readable while a slice exists, even after it is renamed or unlinked."""
 
     file: LogFile
     position: int
@@ -105,10 +122,10 @@ class FileSlice(NamedTuple):
 
 
 class FilePool:
-    """Open files of closed segments, the most recently used ones only.
+    """Caches the open files of closed segments.
 
-    A segment asks for its file at each read; beyond `capacity` the one that was used longest ago is let go. Used from
-    the thread that appends.
+    A segment calls `get` at each read. Beyond `capacity`, the least recently used file is dropped. Used from the thread
+    that appends.
     """
 
     def __init__(self, open_file: OpenFile = LogFile, capacity: int = 512) -> None:
@@ -126,52 +143,10 @@ class FilePool:
         return file
 
     def put(self, file: LogFile) -> None:
-        """Keep a file that is open already."""
+        """Add a file that is already open."""
         self._files[file.path] = file
         if len(self._files) > self._capacity:
             self._files.popitem(last=False)
 
     def discard(self, path: Path) -> None:
         self._files.pop(path, None)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in `path` durable: a new file is only safe once its directory entry is."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def sync_file(path: Path) -> None:
-    """Make the content of `path` durable, unless it has been removed meanwhile."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
-
-
-def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Put `content` at `path` atomically: after a crash there is the old file or the new one.
-
-    Without `durable` nothing waits for the disk, and a crash of the machine may leave either.
-    """
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):  # the first error is the one to tell
-            temporary.unlink(missing_ok=True)
-        raise
-    if durable:
-        sync_directory(path.parent)

@@ -1,4 +1,4 @@
-"""What must reach the disk for a log to be safe up to an offset: made on the event loop, run elsewhere."""
+"""Makes a log durable up to an offset: created on the event loop, run in another thread."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from skylog.storage.files import LogFile, sync_directory, sync_file
+from skylog.durable_files import sync_directory, sync_file
+from skylog.storage.files import LogFile
 from skylog.storage.folder_name import FolderName
-from skylog.storage.producer_state import Snapshot
+from skylog.storage.producer_snapshot import Snapshot
 from skylog.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -17,9 +18,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FlushTask:
-    """What must reach the disk for a log to be safe up to `end_offset`. `run` blocks; call it in another thread.
+    """Everything to sync so that a log is durable up to `end_offset`. `run` blocks: call it in another thread.
 
-    Meanwhile the log goes on: it appends and rolls, and retention may remove any of the files by name.
+    Meanwhile the log continues: it appends and rolls, and retention may unlink any of the files.
     """
 
     end_offset: int
@@ -42,8 +43,8 @@ class FlushTask:
         for snapshot in self.snapshots:
             try:
                 self.folder_name.use(snapshot.write)
-            except OSError as error:  # without it a recovery reads more of the log
-                logger.warning("%s cannot be written: %s", snapshot.path, error)
+            except OSError as error:  # without the snapshot, recovery reads more of the log
+                logger.warning("cannot write %s: %s", snapshot.path, error)
         for path in self.side_files:
             sync_file(path)
         for directory in self.directories:

@@ -1,7 +1,7 @@
-"""Whether the folder of a log still has its name.
+"""Guards the folder name of a log against use after the log is deleted.
 
-A deleted topic's folder is renamed, and a new topic may take the name at once. A thread that still works for the old
-log must not write into the new one's folder.
+A deleted topic's folder is renamed, and a new topic may use the name immediately. A thread that still works for the old
+log must not write into the new log's folder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 
 class FolderName:
-    """Orders writes by path in other threads before the renaming of the folder."""
+    """Makes writes by path, in any thread, finish before the folder is renamed or not start at all."""
 
     __slots__ = ("_is_given_up", "_lock")
 
@@ -21,14 +21,14 @@ class FolderName:
         self._is_given_up = False
 
     def use(self, write: Callable[[], None]) -> None:
-        """Call `write`, which uses paths in the folder, unless the name has been given up."""
+        """Call `write`, which uses paths in the folder, unless `give_up` was entered before."""
         with self._lock:
             if not self._is_given_up:
                 write()
 
     @contextmanager
     def give_up(self) -> Iterator[None]:
-        """Rename the folder inside this block: no `use` is under way, and none follows."""
+        """Rename the folder inside this block: no `use` is running, and later ones do nothing."""
         with self._lock:
             self._is_given_up = True
             yield

@@ -1,16 +1,17 @@
-"""The two sparse indexes of a segment: where an offset lies, and from where a time on.
+"""The two sparse indexes of a segment: from an offset to a position, and from a time to an offset.
 
-Both files are sequences of 64-bit little-endian integers in ascending order. The newest entries wait in memory and
-are written out in blocks, so that an append costs no system call for its index.
+Both files are sequences of 64-bit little-endian integers in ascending order. The newest entries stay in memory and
+are written in blocks, so that an append needs no system call for the indexes.
 
 * `.index`: one integer per entry, `(offset - base_offset) << 32 | position`: a batch with this base offset starts
   at this position.
 * `.timeindex`: two integers per entry, `(timestamp, offset)`: no record before `offset` has a later timestamp than
   this one, and the batch at `offset` is the first that reached it.
 
-When a segment is closed its indexes are sealed with two integers more: the size of the log file that they belong to,
-and "SKIX" with the CRC-32C of all before. Everything in an index can be made again from the log, which is the truth;
-that is what happens to one that is missing, has no seal where it should, or another log's.
+When a segment is closed, its indexes are sealed with two more integers: the size of the log file that they belong to,
+and "SKIX" with the CRC-32C of everything before. "SKIA" in its place means that the segment has aborted transactions,
+in a third file: see `aborted_index`. An index can always be rebuilt from the log, which is the truth. It is rebuilt if
+it is missing, or if the seal of a closed segment is missing, does not match, or belongs to another log file.
 """
 
 from __future__ import annotations
@@ -34,12 +35,26 @@ ITEM_BYTES: Final = 8
 _POSITION_MASK: Final = 0xFFFFFFFF
 _SEAL_COUNT: Final = 2
 _SEAL_MAGIC: Final = int.from_bytes(b"SKIX", "big")
+_FLAGGED_MAGIC: Final = int.from_bytes(b"SKIA", "big")
 
 
 class IntegerFile:
-    """An append-only sequence of 64-bit integers: `stored` in a file, mapped for reading, and a `tail` in memory."""
+    """An append-only sequence of 64-bit integers: `stored` in a memory-mapped file, followed by a `tail` in memory.
 
-    __slots__ = ("_intact", "_map", "_open_file", "_seal", "path", "sealed_size_bytes", "stored_count", "tail")
+    `is_flagged` is the flag that the file was sealed with when it was opened.
+    """
+
+    __slots__ = (
+        "_intact",
+        "_map",
+        "_open_file",
+        "_seal",
+        "is_flagged",
+        "path",
+        "sealed_size_bytes",
+        "stored_count",
+        "tail",
+    )
 
     def __init__(self, path: Path, width: int, open_file: OpenFile = LogFile) -> None:
         self.path = path
@@ -49,11 +64,12 @@ class IntegerFile:
         self._seal = 0
         self._intact: bool | None = None
         self.sealed_size_bytes: int | None = None
+        self.is_flagged = False
         count = self._read_seal()
         self.stored_count = count // width * width
 
     def _read_seal(self) -> int:
-        """Take in the seal if there is one; how many integers lie before it."""
+        """Read the seal if there is one. Return the number of integers before it."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -62,7 +78,8 @@ class IntegerFile:
             count, odd_bytes = divmod(os.fstat(fd).st_size, ITEM_BYTES)
             if count >= _SEAL_COUNT and not odd_bytes:
                 seal = array("q", os.pread(fd, _SEAL_COUNT * ITEM_BYTES, (count - _SEAL_COUNT) * ITEM_BYTES))
-                if seal[1] >> 32 == _SEAL_MAGIC:
+                if seal[1] >> 32 in (_SEAL_MAGIC, _FLAGGED_MAGIC):
+                    self.is_flagged = seal[1] >> 32 == _FLAGGED_MAGIC
                     self.sealed_size_bytes, self._seal = seal[0], seal[1] & 0xFFFFFFFF
                     count -= _SEAL_COUNT
         finally:
@@ -89,14 +106,14 @@ class IntegerFile:
         return int(self.stored[index])
 
     def was_intact(self) -> bool:
-        """Whether the integers that were found in the file are those that had been sealed. Reads all of them, once."""
+        """Whether the integers in the file matched their seal when it was opened. Reads all of them, once."""
         if self._intact is None:
             size_bytes = self.sealed_size_bytes
             self._intact = size_bytes is not None and self._checksum(size_bytes, b"") == self._seal
         return self._intact
 
     def append(self, item: int) -> None:
-        """Add an integer. Where the disk does not take it, it stays in memory, to be written with later ones."""
+        """Append an integer. If writing fails, it stays in memory and is written with later ones."""
         tail = self.tail
         tail.append(item)
         if len(tail) % SPILL_COUNT == 0:
@@ -107,11 +124,12 @@ class IntegerFile:
             self.stored_count += len(tail)
             del tail[:]
 
-    def seal(self, size_bytes: int) -> None:
-        """Write out everything with the seal of a log file of `size_bytes`. Raises OSError, and then stays readable."""
+    def seal(self, size_bytes: int, *, is_flagged: bool = False) -> None:
+        """Write everything, with the seal for a log file of `size_bytes`. Stays readable if it raises OSError."""
         tail = self.tail
         checksum = self._checksum(size_bytes, tail.tobytes())
-        self._write(tail + array("q", (size_bytes, _SEAL_MAGIC << 32 | checksum)))
+        magic = _FLAGGED_MAGIC if is_flagged else _SEAL_MAGIC
+        self._write(tail + array("q", (size_bytes, magic << 32 | checksum)))
         self.stored_count += len(tail)
         self.sealed_size_bytes, self._seal = size_bytes, checksum
         del tail[:]
@@ -120,8 +138,8 @@ class IntegerFile:
         return crc32c(size_bytes.to_bytes(ITEM_BYTES, "little"), crc32c(tail, crc32c(self.stored.cast("B"))))
 
     def _write(self, items: array[int]) -> None:
-        """Put `items` behind the stored ones, whatever lies there: a seal, or what a failed write left."""
-        self.was_intact()  # cannot be told any more once the seal is gone
+        """Write `items` after the stored ones, over a seal or the remains of a failed write."""
+        self.was_intact()  # cannot be checked after the seal is overwritten
         file = self._open_file(self.path, True)
         file.truncate(self.stored_count * ITEM_BYTES)
         self.sealed_size_bytes = None
@@ -140,7 +158,7 @@ class IntegerFile:
 
 
 class OffsetIndex:
-    """From an offset to the position of a batch at or before it. One entry per `index.interval.bytes` or so."""
+    """Maps an offset to the position of a batch at or before it. One entry per `index.interval.bytes` or so."""
 
     __slots__ = ("_base_offset", "items")
 
@@ -152,7 +170,7 @@ class OffsetIndex:
         self.items.append((offset - self._base_offset) << 32 | position)
 
     def lookup(self, offset: int) -> tuple[int, int]:
-        """Offset and position of the last entry at or before `offset`; the segment's start where there is none."""
+        """Return offset and position of the last entry at or before `offset`; the segment's start if none."""
         key = (offset - self._base_offset) << 32 | _POSITION_MASK
         tail = self.items.tail
         if tail and tail[0] <= key:
@@ -166,7 +184,7 @@ class OffsetIndex:
         return self._base_offset + (item >> 32), item & _POSITION_MASK
 
     def boundary(self, position: int) -> int:
-        """The largest position of an entry at or below `position`; 0 where there is none."""
+        """Return the largest position of an entry at or below `position`; 0 if there is none."""
         tail = self.items.tail
         if tail and tail[0] & _POSITION_MASK <= position:
             return tail[bisect_right(tail, position, key=_position) - 1] & _POSITION_MASK
@@ -175,21 +193,21 @@ class OffsetIndex:
         return int(stored[index - 1]) & _POSITION_MASK if index else 0
 
     def lookup_position(self, position: int) -> tuple[int, int]:
-        """Offset and position of the last entry at or before `position`; the segment's start where there is none."""
+        """Return offset and position of the last entry at or before `position`; the segment's start if none."""
         index = self._count_to(position)
         return self._entry(index - 1) if index else (self._base_offset, 0)
 
     def first_from(self, position: int) -> tuple[int, int] | None:
-        """Offset and position of the first entry at or after `position`."""
+        """Return offset and position of the first entry at or after `position`."""
         index = self._count_to(position - 1)
         return self._entry(index) if index < len(self.items) else None
 
     def between(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Offset and position of the entries from position `start` up to `stop`."""
+        """Return offset and position of each entry from position `start` up to `stop`, exclusive."""
         return [self._entry(index) for index in range(self._count_to(start - 1), self._count_to(stop - 1))]
 
     def _count_to(self, position: int) -> int:
-        """How many entries lie at or below `position`."""
+        """Return the number of entries at or below `position`."""
         return bisect_right(self.items, position, key=_position)
 
     def _entry(self, index: int) -> tuple[int, int]:
@@ -197,7 +215,7 @@ class OffsetIndex:
         return self._base_offset + (item >> 32), item & _POSITION_MASK
 
     def truncate_to(self, end_offset: int, size_bytes: int) -> None:
-        """Forget entries from `end_offset` on, or that point beyond `size_bytes`."""
+        """Remove entries at or after `end_offset`, or at or beyond `size_bytes`."""
         count = len(self.items)
         while count:
             item = self.items[count - 1]
@@ -207,7 +225,7 @@ class OffsetIndex:
         self.items.truncate(count)
 
     def is_plausible(self, size_bytes: int) -> bool:
-        """Whether the stored entries ascend and lie within a log of this size: all that can be known without a seal."""
+        """Whether the stored entries ascend and fit a log of this size: the only possible check without a seal."""
         stored = self.items.stored
         positions = [-1, *(item & _POSITION_MASK for item in stored), size_bytes]
         return _ascends(positions) and _ascends([-1, *(item >> 32 for item in stored)])
@@ -222,7 +240,7 @@ def _ascends(numbers: list[int]) -> bool:
 
 
 class TimeIndex:
-    """From a time to an offset before which nothing is as late."""
+    """Maps a time to an offset before which every record is earlier."""
 
     __slots__ = ("items",)
 
@@ -231,18 +249,18 @@ class TimeIndex:
 
     @property
     def last(self) -> tuple[int, int]:
-        """The latest timestamp and its offset; (-1, -1) where there is none."""
+        """The latest timestamp and its offset; (-1, -1) if the index is empty."""
         count = len(self.items)
         return (self.items[count - 2], self.items[count - 1]) if count else (-1, -1)
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Add an entry unless the index already has this timestamp or a later one."""
+        """Append an entry unless the index already has this timestamp or a later one."""
         if timestamp > self.last[0]:
             self.items.append(timestamp)
             self.items.append(offset)
 
     def lookup(self, timestamp: int) -> int | None:
-        """An offset before which every record is earlier than `timestamp`; None: search from the segment's start."""
+        """Return an offset before which every record is earlier than `timestamp`; None for the segment's start."""
         tail = self.items.tail
         if tail and tail[0] < timestamp:
             return int(tail[bisect_left(memoryview(tail)[::2], timestamp) * 2 - 1])
@@ -257,6 +275,6 @@ class TimeIndex:
         self.items.truncate(count)
 
     def is_plausible(self, base_offset: int) -> bool:
-        """Whether the stored entries ascend in time and offset: all that can be known without a seal."""
+        """Whether the stored entries ascend in time and offset: the only possible check without a seal."""
         stored = self.items.stored
         return _ascends([-1, *stored[::2]]) and _ascends([base_offset - 1, *stored[1::2]])

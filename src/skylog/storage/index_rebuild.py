@@ -1,4 +1,4 @@
-"""Indexes that turn out to be missing or damaged when a segment is first read: made again off the event loop."""
+"""Rebuilds indexes that are found missing or damaged when a segment is first read, off the event loop."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from skylog.storage.segment import Segment
 
 if TYPE_CHECKING:
-    from skylog.storage.log import Log
+    from skylog.storage.readable_log import ReadableLog
 
 logger = logging.getLogger(__name__)
 
 
 class IndexRebuild:
-    """Makes the indexes of a closed segment again, from its batches, all of which it checks."""
+    """Rebuilds the indexes of a closed segment from its batches, all of which it checks. Implements `Check`."""
 
-    def __init__(self, log: Log, segment: Segment) -> None:
+    def __init__(self, log: ReadableLog, segment: Segment) -> None:
         self._log = log
         self._segment = segment
         self._index_interval_bytes = log.config.index_interval_bytes
@@ -31,9 +31,9 @@ class IndexRebuild:
         self._log.folder_name.use(self._rebuild)
 
     def _rebuild(self) -> None:
-        logger.warning("%s: an index is missing or damaged and is made again", self._segment.path)
+        logger.warning("%s: rebuilding the indexes, because one is missing or damaged", self._segment.path)
         self._rebuilt = self._segment.rebuilt(self._index_interval_bytes)
 
     def finish(self) -> None:
-        if self._rebuilt is not None:  # otherwise the topic was deleted
+        if self._rebuilt is not None:  # otherwise the topic has been deleted
             self._log.take_rebuilt(self._segment, self._rebuilt)

@@ -1,44 +1,53 @@
-"""The log of one partition: segments in a directory, appended to at one end and dropped at the other.
+"""The log of one partition: segments in a directory, appended at one end and dropped at the other.
 
-Offsets: `log_start_offset` is the first that may be read, `log_end_offset` the next that will be given out, and
-`recovery_point` the first that may not be on disk yet. Segments cover the range without overlap, each up to where the
-next one begins; the last one is active. Invariant: what has been appended is read back byte for byte, at its offset,
-until retention drops it.
+Offsets: `log_start_offset` is the first that can be read, and `log_end_offset` the next to be assigned. Batches below
+`high_watermark` are replicated, and those below `last_stable_offset` belong to no open transaction either. Batches
+below `recovery_point` are on disk. Watermarks lie between batches. Invariant: an appended batch is read back byte for
+byte, at its offset, until retention drops it or `truncate_to` cuts it off.
 
-Everything here runs in one thread, but for `FlushTask.run`, which waits for the disk and so runs elsewhere.
+A leader assigns offsets in `append_as_leader` and its variants. A follower keeps the leader's: `append_as_follower`.
+Consumers, retention, compaction and DeleteRecords never reach beyond the high watermark.
+
+Everything runs in one thread, except the methods that say otherwise and `FlushTask.run`, which waits for the disk.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from bisect import bisect_left, bisect_right
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from skylog.errors import ErrorCode, KafkaError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import NO_TIMESTAMP, TopicPartition
-from skylog.records import HEADER_BYTES, BatchHeader, InvalidBatchError, stamp_append_time, stamp_offset
-from skylog.storage.admission import Admission, Admitted, Batch, opening_limit_bytes
-from skylog.storage.cleaner import CleanedSegment, CleanJob
-from skylog.storage.compaction import finish_swaps, move_in, plan, swap_path
+from skylog.records import (
+    BatchHeader,
+    build_marker,
+    check_batch,
+    read_marker,
+    stamp_append_time,
+    stamp_offset,
+)
+from skylog.records.batch import CONTROL
+from skylog.storage.aborted_index import Knowledge
+from skylog.storage.admission import Admission, Admitted, Batch
+from skylog.storage.clean_job import CleanedSegment, CleanJob
+from skylog.storage.compaction import move_in, plan, swap_path
 from skylog.storage.config import FOREVER, LogConfig
-from skylog.storage.empty_runs import PASSED_AT_ONCE, RUN_BYTES, EmptyRunCheck, pass_over
-from skylog.storage.files import FilePool, FileSlice
+from skylog.storage.files import FilePool
 from skylog.storage.flush_task import FlushTask
-from skylog.storage.folder_name import FolderName
-from skylog.storage.index_rebuild import IndexRebuild
-from skylog.storage.leader_epochs import LeaderEpochs
-from skylog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
-from skylog.storage.partition_metadata import read_topic_id, write_topic_id
-from skylog.storage.producer_state import Snapshot, snapshot_offsets, snapshot_path
-from skylog.storage.recovery import recover, repair_indexes, restore_producers
+from skylog.storage.opening import open_log
+from skylog.storage.producer_log import ProducerLog
+from skylog.storage.producer_recovery import delete_snapshots, forget_producers, restore_producers
+from skylog.storage.producer_state import ProducerState
 from skylog.storage.retention import count_expired
-from skylog.storage.segment import REMOVED_SUFFIX, Segment, segment_bases
-from skylog.storage.soundness import Check, Damage, UncheckedError
-from skylog.storage.time_search import TimeSearch, TimestampOffset, search_segment
+from skylog.storage.segment import Segment
+from skylog.storage.truncation import ProducerReplay, prepare_truncation
+from skylog.storage.unflushed import Unflushed
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +55,7 @@ MAX_SEGMENT_OFFSETS: Final = 1 << 30  # an entry of the offset index has 31 bits
 
 
 class AppendResult(NamedTuple):
-    """Where a batch lies. `must_flush` asks the caller to acknowledge only once the log is on disk up to it."""
+    """Where a batch is stored. If `must_flush`, acknowledge it only after a flush up to `end_offset`."""
 
     base_offset: int
     end_offset: int
@@ -55,12 +64,8 @@ class AppendResult(NamedTuple):
     is_duplicate: bool
 
 
-class Log:
-    """One partition's log. Made by `LogDir`, used by the partition that owns it.
-
-    `failure` says why the log takes no more appends, `is_retired` that its topic was deleted: its folder may have been
-    renamed, and the old name may belong to another log.
-    """
+class Log(ProducerLog):
+    """One partition's log. Created by `LogDir`, used by the partition that owns it."""
 
     def __init__(
         self,
@@ -76,90 +81,38 @@ class Log:
         clean: bool = False,
         now_ms: int,
     ) -> None:
-        self.directory = directory
-        self.name = name
-        self.failure: str | None = None
-        self.is_retired = False
-        self.folder_name = FolderName()
-        self._pool = pool
-        self.configure(config)
-        self._new_names = self._open_directory()
-        self._new_side_files = self._identify(topic_id)
-        self.epochs = LeaderEpochs(directory)
-        self._segments = self._open_segments(log_start_offset)
-        snapshots = snapshot_offsets(directory)
-        # A clean stop leaves a snapshot of the producers at the log's end: its name saves looking for the end.
-        self._is_as_closed = False
-        if clean and snapshots and snapshots[-1] >= self._segments[-1].base_offset:
-            self.recovery_point = self.log_end_offset = snapshots[-1]
-            self._is_as_closed = all(segment.has_sealed_indexes() for segment in self._segments)
-            repair_indexes(self._segments, config.index_interval_bytes)
-        else:
-            self.log_end_offset = recover(self._segments, recovery_point, self.epochs, config.index_interval_bytes)
-            self.recovery_point = min(recovery_point, self.log_end_offset)
-        self._bases = [segment.base_offset for segment in self._segments]
-        self._active = self._segments[-1]
-        for segment, end_offset in zip(self._segments, [*self._bases[1:], self.log_end_offset], strict=True):
-            segment.take_as_found(end_offset)
-        self.log_start_offset = min(max(log_start_offset, self._bases[0]), self.log_end_offset)
-        self.first_dirty_offset = min(first_dirty_offset, self.log_end_offset)
-        self.producers = restore_producers(directory, self._segments, self.log_end_offset, now_ms)
-        self._active.activate()
+        opened = open_log(
+            directory,
+            pool,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            topic_id=topic_id,
+            clean=clean,
+            index_interval_bytes=config.index_interval_bytes,
+            now_ms=now_ms,
+        )
+        super().__init__(directory, name, config, opened)
+        self.recovery_point = opened.recovery_point
+        self.first_dirty_offset = min(first_dirty_offset, opened.log_end_offset)
+        self.epochs = opened.epochs
         self._latest_epoch = self.epochs.latest
-        self._snapshots: list[Snapshot] = []  # of rolled segments, to be written with the next flush
-        self._rolled_ms = now_ms
-        self._unflushed_messages = 0
-        self.unflushed_since_ms: int | None = None
-        self._gone_bytes = -self.size_bytes
-
-    def _open_directory(self) -> list[Path]:
-        """Make the directory, or clear it of what was on its way out; the directories whose names changed."""
-        if not self.directory.exists():
-            self.directory.mkdir()
-            return [self.directory.parent, self.directory]
-        for path in self.directory.iterdir():
-            if path.suffix in (REMOVED_SUFFIX, ".tmp"):
-                path.unlink()
-        finish_swaps(self.directory)
-        return [self.directory]
-
-    def _identify(self, topic_id: UUID | None) -> list[Path]:
-        """Write the topic's id into the folder unless it is there; the file if it is new."""
-        if topic_id is None or read_topic_id(self.directory) == topic_id:
-            return []
-        write_topic_id(self.directory, topic_id)
-        return [self.directory / PARTITION_METADATA]
-
-    def _open_segments(self, log_start_offset: int) -> list[Segment]:
-        segments = [Segment(self.directory, base_offset, self._pool) for base_offset in segment_bases(self.directory)]
-        return segments or [Segment(self.directory, log_start_offset, self._pool, create=True)]
-
-    # -- facts
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def appended_bytes(self) -> int:
-        """Bytes that were appended since the log was opened: what it has grown by, and what it has lost since."""
-        return self.size_bytes + self._gone_bytes
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        return tuple(self._segments)
+        self._is_flushing = False
+        self._is_as_closed = opened.is_as_closed
+        self._pool = pool
+        self.rewriting = threading.Lock()  # held while bytes of a segment are overwritten or cut off
+        self.truncations = 0
+        self.replayed: ProducerReplay | None = None
 
     def configure(self, config: LogConfig) -> None:
         """Use another configuration from now on."""
-        self.config = config
+        super().configure(config)
         self.admission = Admission(config)
-        # A plain log opens no batch, changes nothing in it, and lets it be acknowledged as soon as it is written.
+        # A plain log stores batches unopened and unchanged, and acknowledges them as soon as they are written.
         self.is_plain = (
             config.flush_messages == FOREVER and not config.is_log_append_time and not self.admission.opens_batches
         )
-        # What every append asks for is kept at hand.
+        # Settings that every append needs, as plain attributes.
         self._is_append_time = config.is_log_append_time
-        self._is_compacted = config.is_compacted
         self._flush_messages = config.flush_messages
         self._index_interval_bytes = config.index_interval_bytes
         self._segment_bytes = config.segment_bytes
@@ -168,59 +121,73 @@ class Log:
         if config.segment_jitter_ms:
             self._segment_ms -= random.randrange(min(config.segment_jitter_ms, config.segment_ms))
 
-    # -- appending
+    # -- appending as a leader
 
-    def append(self, batch: Batch, leader_epoch: int, now_ms: int) -> AppendResult:
-        """Store a client's batch, in whose memory the offset and the epoch are written.
+    def append_as_leader(self, batch: Batch, leader_epoch: int, now_ms: int) -> AppendResult:
+        """Store a client's batch. Its offset and epoch are written into the memory of `batch`.
 
-        Raises KafkaError: for a batch that may not be stored, a producer out of sequence, a disk that fails.
+        Raises KafkaError if the batch is not allowed, its producer is out of sequence, or the disk fails.
         """
         return self.append_admitted(self.admission.admit(batch, now_ms), leader_epoch, now_ms)
 
-    def append_admitted(self, admitted: Admitted, leader_epoch: int, now_ms: int) -> AppendResult:
-        """Store a batch that `admission` has let in. Raises KafkaError like `append`."""
+    def append_admitted(
+        self, admitted: Admitted, leader_epoch: int, now_ms: int, verified_at: int | None = None
+    ) -> AppendResult:
+        """Store a batch that `admission` has admitted. Raises KafkaError like `append_as_leader`.
+
+        `verified_at` lets it begin a transaction: see `ProducerState.find_duplicate`.
+        """
         if self.failure is not None:
             raise self.failed()
         batch, header = admitted
-        is_idempotent = header.producer_id >= 0
-        if is_idempotent:
-            stored = self.producers.find_duplicate(header)
+        if header.producer_id >= 0:
+            stored = self.producers.find_duplicate(header, verified_at)
             if stored is not None:
                 self.producers.hear(header.producer_id, now_ms)
                 time = stored.timestamp if self._is_append_time else NO_TIMESTAMP
-                return AppendResult(stored.base_offset, stored.last_offset + 1, time, self._flushes(0), True)
-        max_timestamp, append_time = header.max_timestamp, NO_TIMESTAMP
+                return AppendResult(stored.base_offset, stored.last_offset + 1, time, self._must_flush(), True)
+        return self._append_at_end(batch, header, leader_epoch, now_ms)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commits: bool,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> AppendResult:
+        """End the transaction of a producer. Raises KafkaError for a marker that comes too late, or if the disk fails.
+
+        A marker is stored even if the producer has no batches here: it may raise the producer's epoch.
+        """
+        if self.failure is not None:
+            raise self.failed()
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        batch = build_marker(
+            producer_id, producer_epoch, commits=commits, coordinator_epoch=coordinator_epoch, timestamp=now_ms
+        )
+        return self._append_at_end(batch, BatchHeader.read(batch), leader_epoch, now_ms)
+
+    def _append_at_end(self, batch: Batch, header: BatchHeader, leader_epoch: int, now_ms: int) -> AppendResult:
+        append_time = NO_TIMESTAMP
         if self._is_append_time:
-            max_timestamp = append_time = now_ms
+            append_time = now_ms
             stamp_append_time(batch, now_ms, 0, len(batch))
             header = header._replace(max_timestamp=now_ms)
         base_offset = self.log_end_offset
         stamp_offset(batch, base_offset, leader_epoch)
-        active = self._active
-        try:
-            if self._is_roll_due(active, len(batch), now_ms):
-                self.roll(now_ms)
-                active = self._active
-            if leader_epoch > self._latest_epoch:
-                self.epochs.begin(leader_epoch, base_offset)
-                self._latest_epoch = leader_epoch
-            active.append(batch, base_offset, max_timestamp, self._index_interval_bytes)
-        except OSError as error:
-            raise _storage_error(self.directory, error) from error
-        self.log_end_offset = end_offset = base_offset + header.last_offset_delta + 1
-        if is_idempotent:
-            self.producers.record(header, base_offset, now_ms)
-        if self.unflushed_since_ms is None:
-            self.unflushed_since_ms = now_ms
-        return AppendResult(base_offset, end_offset, append_time, self._flushes(header.record_count), False)
+        self._write_batch(batch, header, base_offset, leader_epoch, now_ms)
+        return AppendResult(base_offset, self.log_end_offset, append_time, self._must_flush(), is_duplicate=False)
 
-    def append_all(self, batches: Sequence[Batch], leader_epoch: int, now_ms: int) -> list[int] | None:
-        """Store several clients' batches with one write; their base offsets.
+    def append_all_as_leader(self, batches: Sequence[Batch], leader_epoch: int, now_ms: int) -> list[int] | None:
+        """Store several clients' batches with one write. Return their base offsets.
 
-        None, with nothing stored, where anything is out of the ordinary: a batch that needs a closer look, a segment
-        to be rolled, a write that fails. `append` then does each by itself, and says what is wrong with which.
+        Return None, with nothing stored, if a batch must be opened or is invalid, a segment must be rolled, an epoch
+        begins, or the write fails. Then call `append_as_leader` for each batch; it raises the errors.
         """
-        active = self._active
+        active = self._segments.active
         if not self.is_plain or self.failure is not None or leader_epoch != self._latest_epoch or not active.size_bytes:
             return None
         base_offset = self.log_end_offset
@@ -243,354 +210,347 @@ class Log:
         except OSError:
             return None
         self.log_end_offset = base_offset
-        self._unflushed_messages += messages
-        if self.unflushed_since_ms is None:
-            self.unflushed_since_ms = now_ms
+        self._note_unflushed(messages, now_ms)
         return offsets
 
+    def advance_high_watermark(self, offset: int) -> None:
+        """Raise the high watermark to `offset`, at most to the log's end. It never moves back."""
+        if offset > self.high_watermark:
+            self.high_watermark = min(offset, self.log_end_offset)
+
+    # -- appending and truncating as a follower
+
+    def append_as_follower(self, data: memoryview, leader_epoch: int, now_ms: int) -> int:
+        """Store whole batches from the leader of `leader_epoch` at their offsets. Return the offset after the last.
+
+        Raises InvalidBatchError for a damaged batch, and SkylogError for one that does not continue the log or is of a
+        later epoch than the one that was fetched from (KAFKA-18723). The batches before it are stored.
+
+        The first batch of an empty log may begin before the log: the leader's log begins inside it.
+        """
+        if self.failure is not None:
+            raise self.failed()
+        start_offset = self.log_start_offset
+        if start_offset == self.log_end_offset and len(data):
+            self._make_room_before(data, now_ms)
+        position, end_offset = 0, self.log_end_offset
+        run: list[BatchHeader] = []
+        start = 0
+        invalid: SkylogError | None = None
+        while position < len(data):
+            try:
+                header = check_batch(data, position)
+                self._check_follows(header, end_offset, leader_epoch)
+                if header.attributes & CONTROL:
+                    read_marker(data[position:])
+            except SkylogError as error:
+                invalid = error
+                break
+            if header.partition_leader_epoch > self._latest_epoch:
+                self._write_run(data[start:position], run, now_ms)
+                run, start = [], position
+                self._begin_epoch(header.partition_leader_epoch, header.base_offset)
+            run.append(header)
+            position += header.size_bytes
+            end_offset = header.end_offset
+        self._write_run(data[start:position], run, now_ms)
+        self.log_start_offset = min(start_offset, self.log_end_offset)
+        if invalid is not None:
+            raise invalid
+        return self.log_end_offset
+
+    def _make_room_before(self, data: memoryview, now_ms: int) -> None:
+        """Let an empty log begin where the batch begins that contains its start offset."""
+        header = check_batch(data)
+        if header.base_offset < self.log_end_offset < header.end_offset:
+            for path in self.restart_at(header.base_offset, now_ms):
+                path.unlink()
+
+    def _check_follows(self, header: BatchHeader, end_offset: int, leader_epoch: int) -> None:
+        epoch = header.partition_leader_epoch
+        if header.base_offset < end_offset or not self._latest_epoch <= epoch <= leader_epoch:
+            raise SkylogError(
+                f"{self.name} ends at offset {end_offset} in epoch {self._latest_epoch}, but the leader of epoch "
+                f"{leader_epoch} sent a batch at offset {header.base_offset} of epoch {epoch}"
+            )
+
+    def _write_run(self, data: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Write consecutive batches, of one epoch, at their own offsets. Raises KafkaError; those before are stored."""
+        if len(headers) <= 1 or self._is_roll_due(self._segments.active, len(data), now_ms):
+            position = 0
+            for header in headers:
+                batch = data[position : position + header.size_bytes]
+                self._write_batch(batch, header, header.base_offset, header.partition_leader_epoch, now_ms)
+                position += header.size_bytes
+            return
+        rows = [(header.size_bytes, header.base_offset, header.max_timestamp) for header in headers]
+        try:
+            self._segments.active.append_all([data], len(data), rows, self._index_interval_bytes)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        messages = position = 0
+        for header in headers:
+            messages += header.record_count
+            if header.producer_id >= 0:
+                self._note_producer(data[position:], header, header.base_offset, now_ms)
+            position += header.size_bytes
+        self.log_end_offset = headers[-1].end_offset
+        self._note_unflushed(messages, now_ms)
+
+    def restart_at(self, offset: int, now_ms: int) -> list[Path]:
+        """Drop everything and begin at `offset`: the leader no longer has what follows. Return the files to unlink.
+
+        The watermarks move with the start (KAFKA-9491). Producers are unknown: the batches that are missing may have
+        been theirs. Raises OSError.
+        """
+        base_offset = self._segments.base_offset
+        paths = self.truncate_to(base_offset, now_ms)
+        with self._failing_half_way():
+            with self.rewriting:
+                paths += self._segments.restart_at(offset, now_ms)
+            self.log_start_offset = self.log_end_offset = self.high_watermark = offset
+            self.recovery_point = self.first_dirty_offset = offset
+            self._unflushed.truncate_to(min(base_offset, offset), self.directory)
+            self.truncations += 1
+            self.producers = forget_producers(self.directory)
+        self._truncate_epochs(0)
+        logger.info("%s: begins again at offset %d", self.name, offset)
+        return paths
+
+    def restore_high_watermark(self, offset: int) -> None:
+        """Lower the high watermark of a log that was just opened to the last known one, or to the log's start."""
+        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether the flush policy demands an fsync before what was appended last may be acknowledged."""
+        return self.recovery_point < self.log_end_offset and self._must_flush()
+
+    def prepare_truncation(self, offset: int, now_ms: int) -> None:
+        """Raise UncheckedError if a truncation to `offset` would hold the event loop. Call this before. KafkaError."""
+        prepare_truncation(self, offset, now_ms, self._pool.open_file)
+
+    def truncate_to(self, offset: int, now_ms: int) -> list[Path]:
+        """Cut off all batches from `offset` on, the start of a batch. Return the files to unlink. Raises OSError.
+
+        Epochs that began there are removed, even if there are no batches to cut off (KAFKA-10706). What is appended
+        next goes to another file: a reader that holds a slice of the old one never gets the new batches in its place.
+        """
+        if offset >= self.log_end_offset:
+            self._truncate_epochs(offset)
+            return []
+        with self._failing_half_way():
+            replayed = self._take_replayed(offset)
+            with self.rewriting:
+                self.truncations += 1
+                paths = self._segments.truncate_to(offset, self._index_interval_bytes, now_ms)
+            self.log_end_offset = offset
+            self.log_start_offset = min(self.log_start_offset, offset)
+            self.high_watermark = min(self.high_watermark, offset)
+            self.recovery_point = min(self.recovery_point, offset)
+            self.first_dirty_offset = min(self.first_dirty_offset, offset)
+            self._unflushed.truncate_to(offset, self.directory)
+            self.producers = self._producers_at(offset, replayed, now_ms)
+            self.roll(now_ms)
+        logger.info("%s: truncated to offset %d", self.name, offset)
+        self._truncate_epochs(offset)  # last: if something fails before, the leader finds the difference again
+        return paths
+
+    def _take_replayed(self, offset: int) -> ProducerState | None:
+        """Return the producers at `offset` if they are known: none at all, or as `prepare_truncation` has found."""
+        replayed, self.replayed = self.replayed, None
+        if replayed is not None and replayed.is_for(self, offset):
+            return replayed.producers
+        return None if self.has_producers else ProducerState()
+
+    def _producers_at(self, offset: int, replayed: ProducerState | None, now_ms: int) -> ProducerState:
+        """Return the producers of the truncated log. If its index of aborted transactions is lost, restore that too."""
+        if replayed is None or self._segments.active.aborted.knowledge is Knowledge.LOST:
+            return restore_producers(self.directory, list(self._segments), offset, now_ms)
+        delete_snapshots(self.directory, offset)
+        return replayed
+
+    @contextmanager
+    def _failing_half_way(self) -> Iterator[None]:
+        """Refuse all appends after an error in this block: segments, offsets and producers may not match any more.
+
+        A resent batch would be taken for a duplicate of one that was cut off.
+        """
+        try:
+            yield
+        except OSError as error:
+            self.failure = f"{self.directory}: {error}"
+            logger.error("%s: cannot be truncated, no more appends until a restart: %s", self.name, error)
+            raise
+
+    def _truncate_epochs(self, offset: int) -> None:
+        self.epochs.truncate_to(offset)
+        self._latest_epoch = self.epochs.latest
+
+    # -- writing
+
+    def _write_batch(self, batch: Batch, header: BatchHeader, base_offset: int, leader_epoch: int, now_ms: int) -> None:
+        """Write a batch at its final offset and epoch. Raises KafkaError, with nothing stored."""
+        active = self._segments.active
+        try:
+            if self._is_roll_due(active, len(batch), now_ms):
+                self.roll(now_ms)
+                active = self._segments.active
+            if leader_epoch > self._latest_epoch:
+                self._begin_epoch(leader_epoch, base_offset)
+            active.append(batch, base_offset, header.max_timestamp, self._index_interval_bytes)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        self.log_end_offset = base_offset + header.last_offset_delta + 1
+        if header.producer_id >= 0:
+            self._note_producer(batch, header, base_offset, now_ms)
+        self._note_unflushed(header.record_count, now_ms)
+
+    def _begin_epoch(self, epoch: int, start_offset: int) -> None:
+        self.epochs.begin(epoch, start_offset)
+        self._latest_epoch = epoch
+
     def _is_roll_due(self, active: Segment, length: int, now_ms: int) -> bool:
-        """Whether `length` more bytes want another segment; an empty one is rolled too, which starts its time."""
+        """Return whether `length` more bytes need a new segment. An empty one is rolled too: its age starts again."""
         return (
             not active.size_bytes
             or active.size_bytes + length > self._segment_bytes
-            or now_ms - self._rolled_ms >= self._segment_ms
+            or now_ms - self._segments.active_since_ms >= self._segment_ms
             or active.index_bytes >= self._segment_index_bytes
             or self.log_end_offset - active.base_offset > MAX_SEGMENT_OFFSETS
         )
 
-    def _flushes(self, messages: int) -> bool:
-        self._unflushed_messages = unflushed = self._unflushed_messages + messages
-        return unflushed >= self._flush_messages or self._flush_messages == 1
-
-    def roll(self, now_ms: int) -> None:
-        """Close the active segment and begin one at the log's end; the time of an empty one begins anew instead.
-
-        Raises OSError where no file can be made, and then goes on with the old one. What else a full disk prevents,
-        the next start makes good.
-        """
-        closing = self._active
-        if not closing.size_bytes:
-            self._rolled_ms = now_ms
-            return
-        segment = Segment(self.directory, self.log_end_offset, self._pool, create=True)
-        try:
-            self._seal(closing)
-        except OSError as error:
-            logger.warning("%s: rolled without all of its indexes: %s", self.name, error)
-        self._snapshots.append(self.producers.snapshot(self.directory, self.log_end_offset))
-        closing.end_offset = segment.base_offset
-        closing.close()
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
-        self._active = segment
-        self._rolled_ms = now_ms
-        if self.directory not in self._new_names:
-            self._new_names.append(self.directory)
-        logger.debug("%s: rolled to offset %d", self.name, segment.base_offset)
-
-    def _seal(self, segment: Segment) -> None:
-        """Write the indexes of a segment out, unless they are damaged: then they are made again when it is read."""
-        if segment.has_intact_indexes() and not segment.has_sealed_indexes():
-            segment.seal()
-
-    def _prune_snapshots(self, recovery_point: int) -> None:
-        """Keep the newest snapshot that a recovery could start from, and those after it."""
-        for offset in [offset for offset in snapshot_offsets(self.directory) if offset <= recovery_point][:-1]:
-            snapshot_path(self.directory, offset).unlink(missing_ok=True)
-
     # -- flushing
+
+    def _note_unflushed(self, messages: int, now_ms: int) -> None:
+        unflushed = self._unflushed
+        unflushed.messages += messages
+        if unflushed.since_ms is None:
+            unflushed.since_ms = now_ms
+
+    def _must_flush(self) -> bool:
+        return self._unflushed.messages >= self._flush_messages or self._flush_messages == 1
+
+    @property
+    def unflushed_since_ms(self) -> int | None:
+        """When the oldest unflushed message was appended."""
+        return self._unflushed.since_ms
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """Whether a closed segment still waits for the disk."""
-        return self.recovery_point < self._active.base_offset
+        """Whether a closed segment is not on disk yet."""
+        return self.recovery_point < self._segments.active.base_offset
 
     def begin_flush(self) -> FlushTask:
-        """What has to be written for everything appended so far to be safe. Never raises: the task does, when run."""
-        first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
-        waiting = self._segments[first:] if not self.is_retired else []  # its paths may be another log's by now
-        error = None
-        files = []
-        try:
-            files = [segment.file for segment in waiting]
-        except OSError as failed:
-            error = failed
-        side_files = [*self._new_side_files, *([self.epochs.path] if self.epochs.unsynced else [])]
-        task = FlushTask(
-            self.log_end_offset,
-            files,
-            waiting[:-1],
-            side_files,
-            self._new_names,
-            self._snapshots,
-            self.folder_name,
-            error,
-        )
-        self.epochs.unsynced = False
-        self._new_side_files = []
-        self._new_names = []
-        self._snapshots = []
-        self._unflushed_messages = 0
-        self.unflushed_since_ms = None
+        """Return the task that makes everything appended so far durable. Never raises: the task does, when run."""
+        # The paths of a retired log may belong to another log by now.
+        waiting = [] if self.is_retired else self._segments.since(self.recovery_point)
+        task = self._unflushed.flush_task(self.log_end_offset, waiting, self.epochs, self.folder_name)
+        self._unflushed = Unflushed()
+        self._is_flushing = True
         return task
 
     def end_flush(self, task: FlushTask, error: OSError | None = None) -> None:
-        """Note how `task` went. After a failed fsync nobody knows what is on disk: the log takes no more appends."""
+        """Record the result of `task`. After a failed fsync the state of the disk is unknown: refuse all appends."""
+        self._is_flushing = False
         if self.is_retired:
             return
+        try:
+            for path in self._unflushed.outdated_snapshots(task):
+                path.unlink(missing_ok=True)
+        except OSError as failed:  # a recovery would use the snapshot
+            error = error or failed
         if error is not None:
             self.failure = f"{self.directory}: {error}"
-            logger.error("%s: fsync failed, no more appends until a restart: %s", self.name, error)
-        elif task.end_offset > self.recovery_point:
-            self.recovery_point = min(task.end_offset, self.log_end_offset)
+            logger.error("%s: flush failed, no more appends until a restart: %s", self.name, error)
+        if self.failure is not None:
+            return  # an fsync that succeeds after one that failed says nothing about what that one has lost
+        end_offset = self._unflushed.flushed_to(task)
+        if end_offset > self.recovery_point:
+            self.recovery_point = end_offset
             if task.snapshots:
-                self._prune_snapshots(self.recovery_point)
+                with suppress(OSError):  # the next flush tries again
+                    self._prune_snapshots(self.recovery_point)
 
-    def failed(self) -> KafkaError:
-        """Why the log takes no appends. A new exception each time: a stored one would collect tracebacks."""
-        if self.is_retired:
-            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.failure}; no more appends until a restart")
-
-    # -- reading
-
-    def read(self, offset: int, max_bytes: int, at_least_one: bool = True) -> FileSlice | None:
-        """Like `read_checked`, and checks what has to be: this may take long."""
-        while True:
-            try:
-                return self.read_checked(offset, max_bytes, at_least_one)
-            except UncheckedError as unchecked:
-                self.run_check(unchecked.check)
-                unchecked.check.finish()
-
-    def read_checked(self, offset: int, max_bytes: int, at_least_one: bool = True) -> FileSlice | None:
-        """Whole batches from the one that holds `offset` on, from one segment; None at the end of the log.
-
-        `at_least_one` lets the first batch be larger than `max_bytes`: a reader could never get past it otherwise.
-        Batches that compaction has emptied are passed over: librdkafka takes an answer of nothing else for one that is
-        cut. Raises OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE where the first batch is damaged, and UncheckedError where
-        batches that were found in the files have to be checked first.
-        """
-        found = self._read(offset, max_bytes, at_least_one)
-        while self._is_compacted and found is not None and found.length:
-            next_offset = self._offset_after_empty(found)
-            if next_offset is None:
-                break
-            found = self._read(next_offset, max_bytes, at_least_one)
-        return found
-
-    def _offset_after_empty(self, found: FileSlice) -> int | None:
-        """Where to read on if `found` begins with emptied batches. Raises UncheckedError where there are many."""
-        header = BatchHeader.read(found.file.read(found.position, HEADER_BYTES))
-        if header.record_count:
-            return None
-        runs = self._segments[bisect_right(self._bases, header.base_offset) - 1].empty_runs
-        known = runs.next_offset(found.position)
-        if known is not None:
-            return known
-        batches = self._read(header.base_offset, RUN_BYTES, True)  # no matter how little the reader wants
-        assert batches is not None
-        passed = pass_over(batches, self.log_end_offset, PASSED_AT_ONCE)
-        if passed is None:
-            return None
-        if not passed.is_whole:
-            raise UncheckedError(EmptyRunCheck(runs, batches, self.log_end_offset))
-        return passed.next_offset
-
-    def _read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
-        if self.is_retired:
-            raise self.failed()
-        if offset >= self.log_end_offset or offset < self.log_start_offset:
-            if offset == self.log_end_offset:
-                return None
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name} holds offsets {self.log_start_offset} to {self.log_end_offset}, not {offset}",
-            )
-        active = self._active
-        segment = active if offset >= active.base_offset else self._segments[bisect_right(self._bases, offset) - 1]
-        try:
-            if not segment.indexes_checked:
-                self._check_indexes(segment)
-            found = segment.read(offset, max_bytes, at_least_one)
-            if found.position == segment.size_bytes:
-                raise InvalidBatchError(f"offset {offset} is missing")
-        except InvalidBatchError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: {error}") from error
-        except OSError as error:
-            raise _storage_error(self.directory, error) from error
-        if segment is active and found.position + found.length == active.size_bytes:
-            active.remember_end(self.log_end_offset)
-        return found
-
-    def run_check(self, check: Check) -> None:
-        """Run what an UncheckedError asks for, in any thread; then `finish` it. Raises KafkaError."""
-        try:
-            check.run()
-        except OSError as error:
-            raise _storage_error(self.directory, error) from error
-
-    def _check_indexes(self, segment: Segment) -> None:
-        """Raise UncheckedError where the indexes of a segment have to be made again."""
-        if not segment.has_intact_indexes():
-            if segment is self._active:
-                self.roll(self._rolled_ms)  # its indexes cannot be made again while they grow
-            raise UncheckedError(IndexRebuild(self, segment))
-
-    def take_rebuilt(self, segment: Segment, rebuilt: Segment) -> None:
-        """Let a segment with new indexes take the place of the old one, unless the log has dropped it meanwhile."""
-        if segment in self._segments and not self.is_retired:
-            rebuilt.share(self._pool)
-            self._segments[self._segments.index(segment)] = rebuilt
-
-    @property
-    def damages(self) -> list[Damage]:
-        """The damage that has been found so far."""
-        return [damage for segment in self._segments for damage in segment.soundness.damages]
-
-    # -- finding by time
-
-    def time_searches(self, timestamp: int) -> Iterator[TimeSearch]:
-        """A search for each segment that may hold the time, to be run in turn until one of them finds something.
-
-        Raises UncheckedError, and KafkaError where a file cannot be opened.
-        """
-        limit_bytes = opening_limit_bytes(self.config)
-        for segment in tuple(self._segments):
-            if self.is_retired:
-                raise self.failed()
-            if segment.max_timestamp < timestamp:
-                continue
-            try:
-                if not segment.indexes_checked:
-                    self._check_indexes(segment)
-                yield search_segment(segment, timestamp, self.log_start_offset, self.log_end_offset, limit_bytes)
-            except OSError as error:
-                raise _storage_error(self.directory, error) from error
-
-    def find_time(self, timestamp: int) -> TimestampOffset | None:
-        """The first record at or after `timestamp`; None where there is none. This may take long.
-
-        Raises KafkaError like `read`.
-        """
-        while True:
-            try:
-                for search in self.time_searches(timestamp):
-                    found = self.run_search(search)
-                    if found is not None:
-                        return found
-                return None
-            except UncheckedError as unchecked:
-                self.run_check(unchecked.check)
-                unchecked.check.finish()
-
-    def run_search(self, search: TimeSearch) -> TimestampOffset | None:
-        """Run a search, in any thread. Raises KafkaError like `read`."""
-        try:
-            return search.run()
-        except InvalidBatchError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{search.file.path}: {error}") from error
-        except OSError as error:
-            raise _storage_error(self.directory, error) from error
-
-    def max_timestamp(self) -> int:
-        """The largest timestamp of the log's records; -1 where there is none."""
-        return max(segment.max_timestamp for segment in self._segments)
-
-    def find_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that carries the largest timestamp."""
-        largest = self.max_timestamp()
-        return self.find_time(largest) if largest >= 0 else None
-
-    # -- dropping
+    # -- dropping and compacting
 
     def delete_records(self, before_offset: int) -> None:
-        """Let the log begin at `before_offset`. Whole segments below it go with the next retention run."""
-        if before_offset > self.log_end_offset:
+        """Make `before_offset` the start of the log. The next retention run drops the segments below it."""
+        if before_offset > self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name} ends at offset {self.log_end_offset}, cannot begin at {before_offset}",
+                f"{self.name} ends at offset {self.high_watermark}, cannot begin at {before_offset}",
             )
         self.log_start_offset = max(self.log_start_offset, before_offset)
 
     def drop_expired(self, now_ms: int) -> list[Path]:
-        """Drop the oldest segments that the retention settings no longer cover; the files to be unlinked."""
-        expired = self._segments[: count_expired(self._segments, self.log_start_offset, self.config, now_ms)]
+        """Drop the oldest segments that the retention settings no longer cover. Return the files to unlink."""
+        segments = self._segments
+        count = count_expired(list(segments), self.log_start_offset, self.config, now_ms)
+        if self.high_watermark < self.log_end_offset:
+            count = min(count, segments.index_of(self.high_watermark))
+        if self._is_flushing and len(self.producers):  # their snapshots may not be written yet
+            count = min(count, segments.index_of(self.recovery_point))
         paths: list[Path] = []
-        count = 0
+        dropped = 0
         try:
-            for segment in expired:
-                if segment is self._active:
-                    self.roll(now_ms)
-                    if segment is self._active:
-                        break  # it is empty
-                paths += segment.remove()
-                self._gone_bytes += segment.size_bytes
-                count += 1
+            while dropped < count:
+                if len(segments) == 1 and not self.roll(now_ms):
+                    break  # the active segment is empty
+                self._write_snapshots()
+                paths += segments.drop_first()
+                dropped += 1
         except OSError as error:
-            logger.error("%s: retention is tried again later: %s", self.name, error)
-        if count:
-            logger.info("%s: retention drops %d segments below offset %d", self.name, count, self._bases[count])
-            del self._segments[:count], self._bases[:count]
-            self.log_start_offset = max(self.log_start_offset, self._bases[0])
+            logger.error("%s: retention failed and will be retried: %s", self.name, error)
+        if dropped:
+            logger.info("%s: retention dropped %d segments below offset %d", self.name, dropped, segments.base_offset)
+            self.log_start_offset = max(self.log_start_offset, segments.base_offset)
         return paths
 
-    # -- compacting
-
     def plan_cleaning(self, now_ms: int, max_keys: int) -> CleanJob | None:
-        """What `cleaner` should do for this log now, if anything."""
+        """Return the job for `cleaner` that is due now, if any."""
         if not self.config.is_compacted or self.failure is not None or self.is_retired:
             return None
         return plan(
-            self.directory, self._segments, self.first_dirty_offset, self.recovery_point, self.config, now_ms, max_keys
+            self.directory,
+            list(self._segments),
+            self.first_dirty_offset,
+            min(self.recovery_point, self.last_stable_offset),
+            self.config,
+            now_ms,
+            max_keys,
         )
 
     def replace(self, cleaned: CleanedSegment) -> list[Path]:
-        """Let a committed segment take the place of those in its range; the files to be unlinked. Raises OSError.
+        """Replace the segments in the range of a committed one by it. Return the files to unlink. Raises OSError.
 
-        Where retention has dropped the first of them meanwhile, the cleaned one is not wanted any more. Nor is it where
-        the topic was deleted meanwhile: the folder's name may be another log's by now.
+        If retention has dropped the first of them meanwhile, the cleaned one is discarded. Nothing is done if the topic
+        was deleted meanwhile: the folder's name may belong to another log by now.
         """
         if self.is_retired:
             return []
-        first, last = (bisect_left(self._bases, offset) for offset in cleaned)
-        old = self._segments[first:last]
+        old = self._segments.between(*cleaned)
         if not old or old[0].base_offset != cleaned.base_offset:
             return [swap_path(self.directory, cleaned)]
         removed = [path for segment in old for path in segment.remove()]
         move_in(self.directory, cleaned)
         segment = Segment(self.directory, cleaned.base_offset, self._pool)
         segment.take_as_found(cleaned.end_offset)
-        self._gone_bytes += sum(each.size_bytes for each in old) - segment.size_bytes
-        self._segments[first:last] = [segment]
-        self._bases[first:last] = [segment.base_offset]
+        self._segments.replace(old, segment)
         return removed
 
-    def retire(self) -> None:
-        """The topic was deleted: take no more part in anything. `release` the files before they are renamed."""
-        self.is_retired = True
-        self.failure = "the topic was deleted"
-
-    def release(self) -> None:
-        """Let the files of a retired log go, in any thread. Readers that hold a slice still read on."""
-        for segment in self._segments:
-            segment.release()
+    # -- closing
 
     @property
     def has_nothing_to_close(self) -> bool:
-        """Whether the files are as a clean stop leaves them: untouched since the last one, or still without batches."""
-        is_empty = len(self._segments) == 1 and not self._active.size_bytes and not self.log_end_offset
-        is_untouched = self._is_as_closed and self._active.has_sealed_indexes() and not self._snapshots
+        """Whether the files are as a clean stop leaves them: unchanged since the last one, or without any batches."""
+        active = self._segments.active
+        is_empty = len(self._segments) == 1 and not active.size_bytes and not self.log_end_offset
+        is_untouched = self._is_as_closed and active.has_sealed_indexes() and not self._unflushed.snapshots
         return self.failure is None and (is_empty or (is_untouched and self.recovery_point == self.log_end_offset))
 
     def close(self) -> None:
-        """Write out everything that makes the next opening cheap. The caller has flushed the data."""
-        self._seal(self._active)
-        self._active.sync_indexes()
-        self._active.close()
-        self.producers.snapshot(self.directory, self.log_end_offset).write()
+        """Write everything that makes the next opening fast. The caller has flushed the data. Raises OSError."""
+        self._segments.close()
+        self._take_snapshot().write()
         self._prune_snapshots(self.log_end_offset)
-
-
-def _storage_error(directory: Path, error: OSError) -> KafkaError:
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory}: {error}")

@@ -1,15 +1,17 @@
-"""A data directory: the logs in it, and what must be known before they can be opened.
+"""The data directory: its logs, and the files that are read before a log can be opened.
 
-    meta.properties                    who this broker is
-    recovery-point-offset-checkpoint   how far each log is on disk
-    log-start-offset-checkpoint        where each log begins
-    cleaner-offset-checkpoint          how far each log is compacted
-    clean-shutdown                     there only between a clean stop and the next start; how large each log was
-    lock                               held by the broker that uses the directory
-    <topic>-<partition>/               one log each; `partition.metadata` in it has the topic's id
-    <…>.deleted                        logs of deleted topics, on their way out
+    meta.properties                    cluster id and node id
+    recovery-point-offset-checkpoint   per log, the offset up to which it is known to be on disk
+    log-start-offset-checkpoint        per log, its start offset
+    cleaner-offset-checkpoint          per log, the offset up to which it is compacted
+    replication-offset-checkpoint      per log, its high watermark, which a member of a cluster begins with
+    clean-shutdown                     exists only between a clean stop and the next start: the size of each log
+    first-join                         exists until a new broker has joined its cluster for the first time
+    lock                               locked by the broker that uses the directory
+    <topic>-<partition>/               one log each; its `partition.metadata` holds the topic id
+    <…>.deleted                        logs of deleted topics, about to be removed
 
-The caller decides in which thread things run; nothing here is called from two at once.
+The caller chooses the threads, and never calls from two of them at the same time.
 """
 
 from __future__ import annotations
@@ -32,17 +34,19 @@ from uuid import UUID
 
 from skylog.clock import Clock
 from skylog.config import read_properties
+from skylog.durable_files import replace_file, sync_directory
 from skylog.errors import SkylogError
 from skylog.model import TopicPartition
 from skylog.storage.checkpoint import (
     CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
     read_checkpoint,
     write_checkpoint,
 )
 from skylog.storage.config import LogConfig
-from skylog.storage.files import FilePool, LogFile, OpenFile, replace_file, sync_directory
+from skylog.storage.files import FilePool, LogFile, OpenFile
 from skylog.storage.log import Log
 from skylog.storage.partition_metadata import read_topic_id
 from skylog.storage.segment import segment_bases, segment_path
@@ -50,36 +54,44 @@ from skylog.storage.segment import segment_bases, segment_path
 logger = logging.getLogger(__name__)
 
 CLEAN_SHUTDOWN: Final = "clean-shutdown"
-CLOSING_THREADS: Final = 8  # disks like to be asked for many fsyncs at once
+FIRST_JOIN: Final = "first-join"
+META_PROPERTIES: Final = "meta.properties"
+CLOSING_THREADS: Final = 8  # disks complete concurrent fsyncs faster than one after the other
 DELETED_SUFFIX: Final = ".deleted"
 _LOG_FOLDER_NAME = re.compile(r"[a-zA-Z0-9._-]+(-\d+|\.[0-9a-f]{32}\.deleted)")
 _LOG_FILE_NAME = re.compile(
-    r"(\d{20}\.(log|index|timeindex|snapshot)|leader-epoch-checkpoint|partition\.metadata)(\.deleted|\.tmp)?"
+    r"(\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata)(\.deleted|\.tmp)?"
     r"|\d{20}-\d{20}\.swap|cleaning"
 )
 CHECKPOINTS: Final = {
     RECOVERY_POINTS: "recovery_point",
     LOG_STARTS: "log_start_offset",
     CLEANER_OFFSETS: "first_dirty_offset",
+    HIGH_WATERMARKS: "high_watermark",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the broker is, for as long as the directory lives."""
+    """The ids of the cluster, the broker and the data directory. They never change for a data directory."""
 
     cluster_id: str
     node_id: int
+    directory_id: str
 
 
 class LogDir:
-    """The open data directory. After a clean stop logs are opened without reading them; `clean` tells if it was."""
+    """The open data directory. `clean` is true after a clean stop: logs are then opened without reading them."""
 
     def __init__(self, path: Path, clock: Clock, open_file: OpenFile = LogFile) -> None:
         self.path = path.absolute()
         self._clock = clock
         self.pool = FilePool(open_file)
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror or error
+            raise SkylogError(f"{self.path} cannot be a data directory: {reason}; choose another --data-dir") from error
         self._lock = self._acquire_lock()
         self.logs: dict[TopicPartition, Log] = {}
         self._found = {file: read_checkpoint(self.path / file) for file in CHECKPOINTS}
@@ -103,27 +115,54 @@ class LogDir:
             ) from None
         return fd
 
-    def identify(self, node_id: int) -> Identity:
-        """The identity in meta.properties, made on the first start. Raises if the directory is another broker's."""
-        path = self.path / "meta.properties"
-        if path.exists():
-            try:
-                values = read_properties(path.read_text())
-                stored = Identity(values["cluster.id"], int(values["node.id"]))
-            except (KeyError, ValueError, SkylogError) as error:
-                raise SkylogError(f"{path} is damaged, restore its cluster.id and node.id: {error}") from error
-            if stored.node_id != node_id:
-                raise SkylogError(
-                    f"{self.path} belongs to broker {stored.node_id}, this one is configured as {node_id}"
-                )
+    def identify(self, node_id: int, cluster_id: str | None = None) -> Identity:
+        """Return the identity in meta.properties, created at the first start.
+
+        `cluster_id` is that of the cluster to join, None for a standalone broker. Raises SkylogError if the directory
+        belongs to another broker or cluster.
+        """
+        path = self.path / META_PROPERTIES
+        stored = _read_identity(path)
+        if stored is None:
+            identity = Identity(cluster_id or new_id(), node_id, new_id())
+        elif stored.node_id != node_id:
+            raise SkylogError(f"{self.path} belongs to broker {stored.node_id}, but this broker has node.id={node_id}")
+        elif cluster_id not in (None, stored.cluster_id):
+            raise SkylogError(
+                f"{self.path} belongs to cluster {stored.cluster_id}, but the metadata store to cluster {cluster_id}; "
+                "choose another --data-dir, or the right metadata store"
+            )
+        elif stored.directory_id:
             return stored
-        identity = Identity(new_cluster_id(), node_id)
+        else:
+            identity = Identity(stored.cluster_id, node_id, new_id())
         lines = ["version=1", f"cluster.id={identity.cluster_id}", f"node.id={node_id}"]
+        lines.append(f"directory.id={identity.directory_id}")
         replace_file(path, ("\n".join(lines) + "\n").encode())
         return identity
 
+    # -- the first start in a cluster
+
+    @property
+    def is_first_join(self) -> bool:
+        """Whether the directory is new in its cluster, so that the broker has none of the logs it may be known for."""
+        return (self.path / FIRST_JOIN).exists()
+
+    def begin_first_join(self) -> None:
+        """Mark a directory that no broker has used before. Call it before `identify`. The mark survives crashes."""
+        if not (self.path / META_PROPERTIES).exists():
+            replace_file(self.path / FIRST_JOIN, b"")
+
+    def end_first_join(self) -> None:
+        """Remove the mark: the cluster knows that the broker has nothing."""
+        (self.path / FIRST_JOIN).unlink(missing_ok=True)
+
+    def last_high_watermark(self, name: TopicPartition) -> int:
+        """Return the last known high watermark of a log that is not registered yet; 0 if there is none."""
+        return self._found[HIGH_WATERMARKS].get(name, 0)
+
     def open_log(self, name: TopicPartition, config: LogConfig, topic_id: UUID | None = None) -> Log:
-        """Open the log of a partition, or begin it."""
+        """Open the log of a partition, or create it."""
         write_checkpoints = None if (self.path / str(name)).exists() else self.forget([name])
         if write_checkpoints is not None:
             write_checkpoints()
@@ -132,9 +171,9 @@ class LogDir:
         return log
 
     def make_log(self, name: TopicPartition, config: LogConfig, topic_id: UUID | None = None) -> Log:
-        """Open or begin a log without taking it into use: `forget` its name first, `add` it afterwards.
+        """Open or create a log without registering it. Call `forget` with its name before, and `add` after.
 
-        May run in another thread. A folder that belongs to another topic of the same name is set aside.
+        May run in another thread. If the folder belongs to another topic of the same name, it is renamed first.
         """
         directory = self.path / str(name)
         if topic_id is not None and read_topic_id(directory) not in (None, topic_id):
@@ -155,47 +194,47 @@ class LogDir:
         )
 
     def add(self, log: Log) -> None:
-        self._strike(log.name)
+        self._drop_loaded(log.name)
         self.logs[log.name] = log
 
-    def _strike(self, name: TopicPartition) -> None:
+    def _drop_loaded(self, name: TopicPartition) -> None:
         for offsets in (self._closed_sizes, *self._found.values()):
             offsets.pop(name, None)
 
     def forget(self, names: Sequence[TopicPartition]) -> Callable[[], None] | None:
-        """Strike logs that are gone from the checkpoints; what writes the checkpoints, if that is needed.
+        """Remove deleted logs from the checkpoints. Return a function that writes them, or None if nothing changed.
 
-        It must have run before other logs take their names: a crash would mix them up.
+        Run it before other logs use the same names: after a crash they would get the offsets of the old ones.
         """
         gone = self._checkpointed.intersection(names)
         if not gone:
             return None
         for name in gone:
-            self._strike(name)
+            self._drop_loaded(name)
         self._checkpointed.clear()
         write = self.checkpoint_writer()
 
-        def write_or_try_again() -> None:
+        def write_or_retry_later() -> None:
             try:
                 write()
             except OSError:
                 self._checkpointed |= gone
                 raise
 
-        return write_or_try_again
+        return write_or_retry_later
 
     def detach(self, name: TopicPartition) -> Log:
-        """Take a log out of use at once. `set_log_aside` before another log takes its name."""
+        """Unregister a log immediately. Call `set_log_aside` before another log uses its name."""
         log = self.logs.pop(name)
         log.retire()
         return log
 
     def remove_log(self, name: TopicPartition) -> Path:
-        """Take a log out of use and its folder out of the way; `delete` may remove the folder in its own time."""
+        """Unregister a log and rename its folder. Return the new path, for `delete`, which may run later."""
         return set_log_aside(self.detach(name))
 
     def opened(self, offline: Iterable[TopicPartition] = ()) -> None:
-        """Every log there was is open now, or offline. Others that come are new, and have nothing to check."""
+        """Note that every existing log is now open or offline. Logs that are opened later are new: nothing to check."""
         self.clean = False
         kept = set(offline)
         for offsets in (self._closed_sizes, *self._found.values()):
@@ -203,18 +242,18 @@ class LogDir:
                 del offsets[name]
 
     def leftovers(self, offline: Iterable[TopicPartition] = ()) -> list[Path]:
-        """Folders of deleted topics, whose removal was cut short: logs that are neither open nor offline."""
+        """Return folders of deleted topics whose removal was interrupted: logs that are neither open nor offline."""
         names = {str(name) for name in (*self.logs, *offline)}
         return [path for path in self.path.iterdir() if path.name not in names and _is_left_over(path)]
 
     def folders_with_data(self) -> list[Path]:
-        """Folders of logs with batches in them, whether or not there is a topic for them."""
+        """Return the folders of unopened logs that contain batches, whether or not their topic exists."""
         return [path for path in self.leftovers() if path.suffix != DELETED_SUFFIX and log_size(path)]
 
     def checkpoint_writer(self) -> Callable[[], None]:
-        """Take down how far the logs are on disk, where they begin, how far they are compacted; writing it may block.
+        """Collect recovery points, start offsets and cleaner offsets. Return a function that writes them and may block.
 
-        Calls may come in another order than they were made, from several threads: an older one writes nothing.
+        These functions may be called from several threads and out of order. An outdated one writes nothing.
         """
         taken = {
             file: self._found[file] | {name: getattr(log, attribute) for name, log in self.logs.items()}
@@ -234,7 +273,7 @@ class LogDir:
         return write
 
     def close(self) -> None:
-        """Stop cleanly: everything to disk, then the marker. Where anything fails there is no marker."""
+        """Stop cleanly: flush every log, then write the clean-shutdown marker. After any failure there is no marker."""
         with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="skylog-close") as threads:
             all_closed = all(list(threads.map(_close_log, self.logs.values())))
         try:
@@ -243,8 +282,19 @@ class LogDir:
                 sizes = {name: log.size_bytes for name, log in self.logs.items()}
                 write_checkpoint(self.path / CLEAN_SHUTDOWN, sizes)
         except OSError as error:
-            logger.error("%s could not be closed cleanly, the next start will check it: %s", self.path, error)
+            logger.error("%s could not be closed cleanly; the next start will check it: %s", self.path, error)
         os.close(self._lock)
+
+
+def _read_identity(path: Path) -> Identity | None:
+    """Return the identity in meta.properties, None if there is no such file. Raises SkylogError."""
+    if not path.exists():
+        return None
+    try:
+        values = read_properties(path.read_text())
+        return Identity(values["cluster.id"], int(values["node.id"]), values.get("directory.id", ""))
+    except (KeyError, ValueError, SkylogError) as error:
+        raise SkylogError(f"{path} is damaged; restore its cluster.id and node.id: {error}") from error
 
 
 def _close_log(log: Log) -> bool:
@@ -258,52 +308,52 @@ def _close_log(log: Log) -> bool:
         log.end_flush(task)
         log.close()
     except (OSError, SkylogError) as error:
-        logger.error("%s could not be closed cleanly, the next start will check it: %s", log.name, error)
+        logger.error("%s could not be closed cleanly; the next start will check it: %s", log.name, error)
         return False
     return True
 
 
 def _is_left_over(path: Path) -> bool:
-    """Whether `path` is a folder that only a log can have made: nobody else's is ever removed."""
+    """Whether `path` is a folder with nothing but files of a log. Other folders are never removed."""
     if not (_LOG_FOLDER_NAME.fullmatch(path.name) and path.is_dir()):
         return False
     return all(_LOG_FILE_NAME.fullmatch(name) for name in os.listdir(path))
 
 
 def set_aside(directory: Path) -> Path:
-    """Rename the folder of a log that is not in use; `delete` may remove what is at the new path."""
-    # The longest topic name leaves no room for more in a file name.
+    """Rename the folder of a log that is not in use. Return the new path, for `delete`."""
+    # The longest topic name leaves no room for a suffix in a file name.
     aside = directory.with_name(f"{directory.name[:200]}.{uuid.uuid4().hex}{DELETED_SUFFIX}")
     os.rename(directory, aside)
     return aside
 
 
 def set_log_aside(log: Log) -> Path:
-    """Rename the folder of a retired log, whose last flush may still be under way."""
+    """Rename the folder of a retired log, whose last flush may still be running. Return the new path."""
     log.release()
     with log.folder_name.give_up():
         return set_aside(log.directory)
 
 
 def log_size(directory: Path) -> int:
-    """Bytes in the segments of the log in `directory`: as at a clean stop, unless they were touched since."""
+    """Return the size of the segments in `directory`. It differs from the size at a clean stop if they were changed."""
     bases = segment_bases(directory) if directory.is_dir() else []
     return sum(segment_path(directory, base_offset).stat().st_size for base_offset in bases)
 
 
 def delete(path: Path) -> None:
-    """Remove a file or a folder; blocks for as long as the disk takes."""
+    """Remove a file or a folder. Blocks on the disk."""
     if path.is_dir():
         try:
             shutil.rmtree(path)
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise
-            shutil.rmtree(path)  # a cleaner that was just killed has made one more file
+            shutil.rmtree(path)  # a cleaner that has just been killed created another file
     else:
         path.unlink(missing_ok=True)
 
 
-def new_cluster_id() -> str:
-    """A random cluster id in Kafka's form: 22 characters of URL-safe base64."""
+def new_id() -> str:
+    """Return a random id of a cluster or directory in Kafka's format: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

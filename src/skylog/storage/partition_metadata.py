@@ -1,9 +1,9 @@
-"""Which topic a log belongs to: Kafka's `partition.metadata` in the log's folder.
+"""The topic id of a log: Kafka's `partition.metadata` in the log's folder.
 
-A folder is named after its partition, and a topic that is deleted and created again gets a folder of the same name. The
-id tells the two apart: a log is never opened for another topic than the one that wrote it. Format: the lines
-`version: 0` and `topic_id: <URL-safe base64>`. The file is written when the log begins and reaches the disk with the
-first flush; a crash before that loses the file, and the log counts as the present topic's.
+A folder is named after its partition, so a topic that is deleted and created again uses the same folder name. The id
+distinguishes them: a log is never opened for another topic than the one that wrote it. Format: the lines `version: 0`
+and `topic_id: <URL-safe base64>`. The file is written when the log is created and synced by the first flush. If a crash
+loses it before that, the log is assumed to belong to the current topic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from skylog.storage.files import replace_file
+from skylog.durable_files import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def write_topic_id(directory: Path, topic_id: UUID) -> None:
 
 
 def read_topic_id(directory: Path) -> UUID | None:
-    """The topic id in `directory`; None where the file is missing or torn."""
+    """Return the topic id in `directory`; None if the file is missing or damaged."""
     path = directory / FILE_NAME
     try:
         fields = dict(line.split(": ", 1) for line in path.read_text().splitlines())
@@ -37,5 +37,5 @@ def read_topic_id(directory: Path) -> UUID | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, binascii.Error) as error:
-        logger.warning("%s is not readable and is written anew: %s", path, error)
+        logger.warning("%s is damaged and will be rewritten: %s", path, error)
         return None

@@ -1,46 +1,38 @@
-"""What a partition remembers of its idempotent producers, so that a batch that is sent again is stored once.
+"""The state of a partition's idempotent and transactional producers.
 
-Per producer id: its epoch and the last five batches (Kafka's clients have at most five in flight). A batch whose
-sequence range is among them is a duplicate and answered with the offset it has; the next one must follow the last
-without a gap. Sequences wrap at 2^31. A producer is forgotten by when it was last heard, on the broker's clock: the
-timestamps of its messages may be of any time.
+With it, a batch that a producer retries is stored once, and the log knows which transactions are open.
 
-The state is a function of the log: it is rebuilt by reading batch headers. Snapshots `<end offset>.snapshot`, written
-when a segment is rolled and at a clean stop, save reading them all. Format: magic "SKPS", version, CRC-32C, then
-per producer `(id, epoch, heard_ms, batch count)` and per batch `(base_sequence, last_sequence, base_offset,
-last_offset, timestamp)`. In version 1 the third field was a timestamp of a message, which says nothing of when.
+Per producer id: its epoch, the last five batches (Kafka's clients have at most five in flight), and where its open
+transaction begins. A batch whose sequence range is among the last ones is a duplicate, and its existing offset is
+returned. Otherwise a batch must follow the last one without a gap. Sequences wrap at 2^31 and begin at 0 in each epoch.
+The marker that ends a transaction may raise the epoch (KIP-890). A producer expires by the broker's clock, not by
+message timestamps, which may have any value, and never while its transaction is open.
+
+The state is a function of the log and can be rebuilt from batch headers and markers. Snapshots avoid reading them all:
+see `producer_snapshot`.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import struct
 from collections.abc import Iterator
-from pathlib import Path
+from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from skylog.errors import ErrorCode, KafkaError
-from skylog.records import BatchHeader
-from skylog.storage.files import replace_file
-
-logger = logging.getLogger(__name__)
+from skylog.records import BatchHeader, Marker
+from skylog.records.batch import TRANSACTIONAL
+from skylog.storage.aborted_index import AbortedTransaction
+from skylog.storage.open_transactions import OpenTransactions
 
 REMEMBERED_BATCHES: Final = 5
+NO_TRANSACTION: Final = -1
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
-_MAGIC: Final = b"SKPS"
-_HEAD = struct.Struct("<4sHI")
-_PRODUCER = struct.Struct("<qhqB")
-_BATCH = struct.Struct("<iiqqq")
-_KEPT_BYTES: Final = (REMEMBERED_BATCHES - 1) * _BATCH.size
-_VERSION: Final = 2
-_READABLE_VERSIONS: Final = (1, 2)
+BATCH: Final = Struct("<iiqqq")
+_KEPT_BYTES: Final = (REMEMBERED_BATCHES - 1) * BATCH.size
 
 
 class StoredBatch(NamedTuple):
-    """A batch that is in the log."""
+    """The sequences, offsets and timestamp of a stored batch."""
 
     base_sequence: int
     last_sequence: int
@@ -50,43 +42,66 @@ class StoredBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer's epoch and its last batches.
+    """One producer's epoch, its last batches and its transaction.
 
-    There may be hundreds of thousands of producers, so their batches are kept packed, in the form of a snapshot.
+    `last_seen_ms` is the broker's time of its last batch or marker. `marker_timestamp` is the time in the marker, if no
+    batch has followed it, otherwise -1. `transaction_start` is the first offset of the open transaction, or
+    NO_TRANSACTION. `last_marker_offset` is known only for markers since the log was opened.
+
+    There may be hundreds of thousands of producers, so batches are kept packed, in the snapshot format.
     """
 
-    __slots__ = ("epoch", "heard_ms", "last_sequence", "packed")
+    __slots__ = (
+        "coordinator_epoch",
+        "epoch",
+        "last_marker_offset",
+        "last_seen_ms",
+        "last_sequence",
+        "marker_timestamp",
+        "packed",
+        "transaction_start",
+    )
 
-    def __init__(self, epoch: int, heard_ms: int) -> None:
+    def __init__(self, epoch: int, last_seen_ms: int) -> None:
         self.epoch = epoch
-        self.heard_ms = heard_ms
+        self.last_seen_ms = last_seen_ms
         self.last_sequence = -1
+        self.marker_timestamp = -1
         self.packed = b""
+        self.transaction_start = NO_TRANSACTION
+        self.coordinator_epoch = -1
+        self.last_marker_offset = -1
 
     @property
     def batches(self) -> list[StoredBatch]:
         """The last batches, oldest first."""
-        return [StoredBatch._make(fields) for fields in _BATCH.iter_unpack(self.packed)]
+        return [StoredBatch._make(fields) for fields in BATCH.iter_unpack(self.packed)]
+
+    @property
+    def last_timestamp(self) -> int:
+        """The time in its last batch or marker; -1 if neither is known."""
+        if self.marker_timestamp >= 0 or not self.packed:
+            return self.marker_timestamp
+        return self.batches[-1].timestamp
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence with which the next batch of this epoch must begin."""
+        return (self.last_sequence + 1) & _SEQUENCE_MASK
 
     def add(self, batch: StoredBatch) -> None:
-        self.packed = self.packed[-_KEPT_BYTES:] + _BATCH.pack(*batch)
+        self.packed = self.packed[-_KEPT_BYTES:] + BATCH.pack(*batch)
         self.last_sequence = batch.last_sequence
+        self.marker_timestamp = -1
 
     def restore(self, packed: bytes) -> None:
         self.packed = packed
         self.last_sequence = self.batches[-1].last_sequence if packed else -1
 
-
-class Snapshot(NamedTuple):
-    """A state that is not in its file yet."""
-
-    path: Path
-    parts: list[bytes]
-
-    def write(self) -> None:
-        """Blocks on the disk. Torn by a crash, the file fails its CRC and is not used."""
-        body = b"".join(self.parts)
-        replace_file(self.path, _HEAD.pack(_MAGIC, _VERSION, crc32c(body)) + body, durable=False)
+    def begin_epoch(self, epoch: int) -> None:
+        """Take over another epoch, in which sequences begin again. An open transaction stays open."""
+        self.epoch = epoch
+        self.restore(b"")
 
 
 class ProducerState:
@@ -94,114 +109,168 @@ class ProducerState:
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
+        self.transactions = OpenTransactions()
 
     def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
-        """Each producer's id and entry."""
+        """Iterate over producer ids and entries."""
         return iter(self._producers.items())
 
     def __len__(self) -> int:
         return len(self._producers)
 
-    def find_duplicate(self, header: BatchHeader) -> StoredBatch | None:
-        """The stored batch that `header` repeats, None if it may be appended.
+    def find(self, producer_id: int) -> ProducerEntry | None:
+        return self._producers.get(producer_id)
 
-        Raises INVALID_PRODUCER_EPOCH for a fenced producer and OUT_OF_ORDER_SEQUENCE_NUMBER for a gap.
+    # -- batches
+
+    def find_duplicate(self, header: BatchHeader, verified_at: int | None = None) -> StoredBatch | None:
+        """Return the stored batch that `header` duplicates; None if the batch may be appended.
+
+        Raises INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, and
+        INVALID_TXN_STATE for a transactional batch outside of a transaction or another batch inside of one.
+
+        A transactional batch begins a transaction only if the coordinator was asked when `last_marker_offset` was
+        `verified_at`, and no marker has ended the transaction meanwhile (KIP-890). Batches of the broker itself have no
+        sequence, and are verified.
         """
         entry = self._producers.get(header.producer_id)
-        if entry is None:
-            return None  # new, or all its records have been dropped: any sequence may start (KIP-360)
+        if entry is None:  # new, or all its records have been deleted: any sequence is valid (KIP-360)
+            if header.attributes & TRANSACTIONAL:
+                self._check_verified(header, verified_at)
+            return None
         if header.producer_epoch < entry.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {entry.epoch}, the batch has {header.producer_epoch}",
-            )
+            raise _fenced(header.producer_id, header.producer_epoch, entry.epoch)
+        sequence = header.base_sequence
         if header.producer_epoch > entry.epoch:
-            if header.base_sequence != 0:
+            if sequence > 0:
                 raise _gap(header, 0)
-            return None
-        expected = (entry.last_sequence + 1) & _SEQUENCE_MASK
-        if header.base_sequence == expected or not entry.packed:
-            return None
-        for stored in entry.batches:
-            if stored.base_sequence == header.base_sequence and stored.last_sequence == header.last_sequence:
-                return stored
-        raise _gap(header, expected)
+        elif sequence >= 0:
+            expected = entry.next_sequence
+            if sequence != expected:
+                for stored in entry.batches:
+                    if stored.base_sequence == sequence and stored.last_sequence == header.last_sequence:
+                        return stored
+                raise _gap(header, expected)
+        if header.attributes & TRANSACTIONAL:
+            if entry.transaction_start < 0 or header.producer_epoch != entry.epoch:
+                self._check_verified(header, verified_at)
+        elif entry.transaction_start >= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} sent a batch without a transaction, but one is open",
+            )
+        return None
+
+    def _check_verified(self, header: BatchHeader, verified_at: int | None) -> None:
+        if header.base_sequence >= 0 and verified_at != self.last_marker_offset(header.producer_id):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the batch of producer {header.producer_id} is not part of an ongoing transaction",
+            )
 
     def record(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Remember a batch that is in the log at `base_offset`, of a producer that is heard at `now_ms`."""
+        """Add a batch stored at `base_offset`, received at `now_ms`."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch, now_ms)
         elif entry.epoch != header.producer_epoch:
-            entry.epoch = header.producer_epoch
-            entry.restore(b"")
-        entry.heard_ms = now_ms
-        if not header.is_control:
-            last_offset = base_offset + header.last_offset_delta
-            entry.add(
-                StoredBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, header.max_timestamp)
-            )
+            entry.begin_epoch(header.producer_epoch)
+        entry.last_seen_ms = now_ms
+        last_offset = base_offset + header.last_offset_delta
+        entry.add(
+            StoredBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, header.max_timestamp)
+        )
+        if header.attributes & TRANSACTIONAL and entry.transaction_start < 0:
+            entry.transaction_start = base_offset
+            self.transactions.begin(base_offset)
 
     def hear(self, producer_id: int, now_ms: int) -> None:
-        """Note that a known producer is still there."""
-        self._producers[producer_id].heard_ms = now_ms
+        """Update the last-seen time of a known producer."""
+        self._producers[producer_id].last_seen_ms = now_ms
+
+    # -- transactions
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the transaction of a producer, in this epoch, has batches here and no marker."""
+        entry = self._producers.get(producer_id)
+        return entry is not None and entry.transaction_start >= 0 and entry.epoch == producer_epoch
+
+    def last_marker_offset(self, producer_id: int) -> int:
+        """Return the offset of a producer's last marker since the log was opened; -1 if there is none."""
+        entry = self._producers.get(producer_id)
+        return -1 if entry is None else entry.last_marker_offset
+
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Raise INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker that comes too late."""
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            return
+        if producer_epoch < entry.epoch:
+            raise _fenced(producer_id, producer_epoch, entry.epoch)
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"producer {producer_id} has a marker of coordinator epoch {entry.coordinator_epoch}, "
+                f"this one is of {coordinator_epoch}",
+            )
+
+    def end_transaction(
+        self, header: BatchHeader, marker: Marker | None, offset: int, now_ms: int
+    ) -> AbortedTransaction | None:
+        """Add a control batch stored at `offset`. Return the transaction that it aborts, if that has any batches.
+
+        `marker` is None if the batch does not end a transaction.
+        """
+        producer_id = header.producer_id
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            entry = self._producers[producer_id] = ProducerEntry(header.producer_epoch, now_ms)
+        elif entry.epoch != header.producer_epoch:
+            entry.begin_epoch(header.producer_epoch)
+        entry.last_seen_ms = now_ms
+        if marker is None:
+            return None
+        first_offset = entry.transaction_start
+        entry.transaction_start = NO_TRANSACTION
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.marker_timestamp = header.max_timestamp
+        entry.last_marker_offset = offset
+        if first_offset < 0:
+            return None
+        self.transactions.end(first_offset, offset)
+        if marker.commits:
+            return None
+        undecided = self.transactions.first_undecided()
+        return AbortedTransaction(producer_id, first_offset, offset, offset + 1 if undecided is None else undecided)
+
+    # -- expiry and snapshots
 
     def expire(self, before_ms: int) -> int:
-        """Forget producers that have been silent since `before_ms`; how many."""
-        silent = [key for key, entry in self._producers.items() if entry.heard_ms < before_ms]
+        """Remove producers last seen before `before_ms` that have no open transaction. Return their number."""
+        silent = [
+            key
+            for key, entry in self._producers.items()
+            if entry.last_seen_ms < before_ms and entry.transaction_start < 0
+        ]
         for key in silent:
             del self._producers[key]
         return len(silent)
 
-    # -- snapshots
+    def replace(self, producers: dict[int, ProducerEntry], ended: list[tuple[int, int]]) -> None:
+        """Take over the state in a snapshot: all producers, and the ended transactions whose marker may get lost."""
+        self._producers = producers
+        starts = (entry.transaction_start for entry in producers.values() if entry.transaction_start >= 0)
+        self.transactions = OpenTransactions(starts, ended)
 
-    def snapshot(self, directory: Path, end_offset: int) -> Snapshot:
-        """The state as of `end_offset`, to be written in another thread."""
-        pack, size = _PRODUCER.pack, _BATCH.size
-        parts = [
-            part
-            for producer_id, entry in self._producers.items()
-            for part in (pack(producer_id, entry.epoch, entry.heard_ms, len(entry.packed) // size), entry.packed)
-        ]
-        return Snapshot(snapshot_path(directory, end_offset), parts)
 
-    def load(self, path: Path, now_ms: int) -> bool:
-        """Take over what `path` holds. False, and an empty state, where it is damaged."""
-        self._producers.clear()
-        try:
-            content = path.read_bytes()
-            magic, version, checksum = _HEAD.unpack_from(content)
-            body = memoryview(content)[_HEAD.size :]
-            if magic != _MAGIC or version not in _READABLE_VERSIONS or crc32c(body) != checksum:
-                raise ValueError("checksum or version does not match")
-            position = 0
-            while position < len(body):
-                producer_id, epoch, heard_ms, count = _PRODUCER.unpack_from(body, position)
-                position += _PRODUCER.size
-                end = position + count * _BATCH.size
-                entry = ProducerEntry(epoch, heard_ms if version == _VERSION else now_ms)
-                entry.restore(bytes(body[position:end]))
-                self._producers[producer_id] = entry
-                position = end
-        except (OSError, ValueError, struct.error) as error:
-            logger.warning("%s: producer snapshot is not usable and is left out: %s", path, error)
-            self._producers.clear()
-            return False
-        return True
+def _fenced(producer_id: int, sent: int, current: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {current}, the batch has {sent}"
+    )
 
 
 def _gap(header: BatchHeader, expected: int) -> KafkaError:
     return KafkaError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} was next",
+        f"producer {header.producer_id} sent sequence {header.base_sequence}, expected {expected}",
     )
-
-
-def snapshot_path(directory: Path, end_offset: int) -> Path:
-    return directory / f"{end_offset:020d}.snapshot"
-
-
-def snapshot_offsets(directory: Path) -> list[int]:
-    """The end offsets of the snapshots in `directory`, ascending."""
-    stems = (name.removesuffix(".snapshot") for name in os.listdir(directory) if name.endswith(".snapshot"))
-    return sorted(int(stem) for stem in stems if stem.isdecimal())

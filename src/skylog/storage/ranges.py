@@ -15,7 +15,7 @@ class Ranges:
         self._ends: list[int] = []
 
     def add(self, start: int, end: int) -> None:
-        """Take `[start, end)` in; ranges that it overlaps or touches become one with it."""
+        """Add `[start, end)` and merge it with the ranges that it overlaps or touches."""
         if start >= end:
             return
         first = bisect_left(self._ends, start)
@@ -26,7 +26,7 @@ class Ranges:
         self._ends[first:last] = [end]
 
     def end_at(self, position: int) -> int:
-        """The end of the range that holds `position`; `position` itself where there is none."""
+        """Return the end of the range that contains `position`, or `position` itself if there is none."""
         index = bisect_right(self._starts, position) - 1
         return max(self._ends[index], position) if index >= 0 else position
 

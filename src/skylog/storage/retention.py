@@ -1,4 +1,4 @@
-"""Which segments of a log its retention settings no longer cover."""
+"""Selects the segments that a log's retention settings allow to delete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skylog.storage.segment import Segment
 
 
 def count_expired(segments: Sequence[Segment], log_start_offset: int, config: LogConfig, now_ms: int) -> int:
-    """How many segments from the oldest on may go. The last, active one only by its age."""
+    """Return how many of the oldest segments may be deleted. The active segment expires only by age."""
     excess = sum(segment.size_bytes for segment in segments) - config.retention_bytes
     count = 0
     for segment, following in zip(segments, [*segments[1:], None], strict=True):

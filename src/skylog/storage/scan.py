@@ -1,8 +1,8 @@
-"""Walking over a log file whose bytes cannot be taken on trust: every batch is checked before it is shown.
+"""Scans log files. `scan` is for untrusted ones: every batch is checked before it is returned.
 
-Used after a crash, for what earlier processes wrote, and to make indexes again. The CRC covers all of a batch but its
-base offset and leader epoch. A wrong base offset shows in its neighbours: offsets ascend, and where one seems to be
-left out (compaction does that), the batch after it must agree.
+It is used after a crash, for batches of earlier processes, and to rebuild indexes. The CRC covers a batch except its
+base offset and leader epoch. A wrong base offset is detected by the neighbouring batches: offsets ascend, and after a
+gap (which compaction leaves) the next batch must be consistent with it.
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from skylog.records import HEADER_BYTES, BatchHeader, InvalidBatchError, check_batch
-from skylog.records.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, MAGIC, TRANSACTIONAL
+from skylog.records.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, MAGIC, TRANSACTIONAL
 from skylog.storage.files import LogFile
 
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
+SCAN_BYTES: Final = 8192
 CRC_BUDGET_BYTES: Final = 256 * 1024 * 1024
-MAX_OFFSETS: Final = 1 << 31  # that the index of one segment can tell apart
+MAX_OFFSETS: Final = 1 << 31  # the largest range that the offset index of one segment can represent
 _MAGIC_AT: Final = 16
-_ATTRIBUTES_MASK: Final = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_ATTRIBUTES_MASK: Final = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 
 
 class TornLogError(InvalidBatchError):
-    """The first byte of a log file that is no sound batch, the offset that was due there, and why."""
+    """The first position in a log file without a valid batch, the offset expected there, and the reason."""
 
     def __init__(self, position: int, due_offset: int, reason: str) -> None:
         super().__init__(reason, corrupt=True)
@@ -34,14 +37,63 @@ class TornLogError(InvalidBatchError):
         self.due_offset = due_offset
 
 
+def headers(file: LogFile, position: int, size_bytes: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield position and header of each batch from `position` up to `size_bytes`. Reads headers, not records.
+
+    Raises InvalidBatchError where there is no header.
+    """
+    chunk, chunk_start = b"", position
+    while position < size_bytes:
+        at = position - chunk_start
+        if at + HEADER_BYTES > len(chunk):
+            chunk, chunk_start, at = file.read(position, SCAN_BYTES), position, 0
+        if len(chunk) < HEADER_BYTES:
+            raise InvalidBatchError(f"{file.path} ends inside a header at byte {position}", corrupt=True)
+        header = BatchHeader.read(chunk, at)
+        if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= size_bytes - position:
+            raise InvalidBatchError(f"{file.path} has no batch at byte {position}", corrupt=True)
+        yield position, header
+        position += header.size_bytes
+
+
+def read_batch(file: LogFile, position: int) -> bytes:
+    """Read and check the batch at `position`."""
+    header = BatchHeader.read(file.read(position, HEADER_BYTES))
+    batch = file.read(position, header.size_bytes)
+    check_batch(batch)
+    return batch
+
+
+Chunk = tuple[memoryview, list[tuple[int, BatchHeader]]]
+"""A part of a file, and the batches in it by position. It may end with a part of another batch."""
+
+
 def scan(
     file: LogFile, position: int, due_offset: int, end_offset: int | None = None, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each sound batch from `position` on. Raises TornLogError at the first bad byte.
+    """Yield position and header of each valid batch from `position` on. Raises TornLogError at the first invalid byte.
 
-    `due_offset` is the lowest that may come first, `end_offset` where the file's last batch must end at the latest;
-    without it nothing may be left out before the last batch, since nothing could confirm it.
+    `due_offset` is the lowest offset allowed next. `end_offset` is an upper bound for the end of the last batch. If it
+    is None, there may be no gap before the last batch, because nothing could confirm it.
     """
+    for start, _, at, header in _scan(file, position, due_offset, end_offset, chunk_bytes):
+        yield start + at, header
+
+
+def scan_chunks(
+    file: LogFile, position: int, due_offset: int, end_offset: int | None = None, chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[Chunk]:
+    """Like `scan`, but yield many batches at once, together with their bytes."""
+    chunks = groupby(_scan(file, position, due_offset, end_offset, chunk_bytes), key=itemgetter(0))
+    for _, batches in chunks:
+        rows = list(batches)
+        yield rows[0][1], [(at, header) for _, _, at, header in rows]
+
+
+def _scan(
+    file: LogFile, position: int, due_offset: int, end_offset: int | None, chunk_bytes: int
+) -> Iterator[tuple[int, memoryview, int, BatchHeader]]:
+    """Yield for each batch the position of its chunk, the chunk, the position in the chunk, and the header."""
     while position < file.size_bytes:
         chunk = _read_chunk(file, position, chunk_bytes)
         at = 0
@@ -50,14 +102,14 @@ def scan(
                 header = check_batch(chunk, at)
             except InvalidBatchError as error:
                 if at and position + len(chunk) < file.size_bytes:
-                    break  # perhaps only cut by the end of the chunk: read on from here
+                    break  # the batch may only be cut off by the end of the chunk: continue reading here
                 raise TornLogError(position + at, due_offset, str(error)) from error
             if header.base_offset != due_offset and not _may_follow(
                 file, position + at + header.size_bytes, header, due_offset, end_offset
             ):
-                reason = f"batch has offset {header.base_offset} where {due_offset} is due"
+                reason = f"batch has offset {header.base_offset}, expected {due_offset}"
                 raise TornLogError(position + at, due_offset, reason)
-            yield position + at, header
+            yield position, chunk, at, header
             due_offset = header.end_offset
             at += header.size_bytes
         position += at
@@ -66,7 +118,7 @@ def scan(
 def scan_past_damage(
     file: LogFile, position: int, due_offset: int, end_offset: int | None = None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Like `scan`, but damage is logged and stepped over."""
+    """Like `scan`, but log damage and skip it."""
     while True:
         try:
             yield from scan(file, position, due_offset, end_offset)
@@ -83,10 +135,10 @@ def scan_past_damage(
 def find_sound(
     file: LogFile, position: int, due_offset: int, end_offset: int | None = None, stop: int | None = None
 ) -> tuple[int, BatchHeader] | None:
-    """The first sound batch between `position` and `stop` that holds nothing outside `due_offset` to `end_offset`.
+    """Find the first valid batch between `position` and `stop` whose offsets are within `due_offset` to `end_offset`.
 
-    Any byte may begin a batch, and what a record holds may look like one on purpose. So a candidate is judged by its
-    header, and the work on checksums has a limit: beyond it nothing is found.
+    A batch may start at any byte, and a record's content may imitate one on purpose. So candidates are first checked by
+    their headers, and the number of bytes checksummed is limited. Beyond the limit, return None.
     """
     stop = file.size_bytes if stop is None else stop
     end_offset = due_offset + MAX_OFFSETS if end_offset is None else end_offset
@@ -101,7 +153,7 @@ def find_sound(
                 continue
             budget_bytes -= header.size_bytes
             if budget_bytes < 0:
-                logger.error("%s: the search for sound batches after byte %d is given up", file.path, position)
+                logger.error("%s: gave up the search for valid batches after byte %d", file.path, position)
                 return None
             if _is_sound(file, start, header.size_bytes):
                 return start, header
@@ -110,7 +162,7 @@ def find_sound(
 
 
 def _header_pattern(due_offset: int, end_offset: int) -> re.Pattern[bytes]:
-    """Matches where a batch within these offsets may begin: by the bytes that all of them share, and the magic."""
+    """Return a pattern for positions where a batch in this offset range may start: common leading bytes, and magic."""
     first, last = due_offset.to_bytes(8, "big"), max(due_offset, end_offset - 1).to_bytes(8, "big")
     shared = next((index for index in range(8) if first[index] != last[index]), 8)
     return re.compile(b"(?=%b.{%d}\\x%02x)" % (re.escape(first[:shared]), _MAGIC_AT - shared, MAGIC), re.DOTALL)
@@ -127,7 +179,7 @@ def _is_plausible(header: BatchHeader, due_offset: int, end_offset: int, availab
 
 
 def _read_chunk(file: LogFile, position: int, chunk_bytes: int) -> memoryview:
-    """At least the whole batch at `position`, if the file holds it."""
+    """Read a chunk that includes the whole batch at `position`, if the file contains it."""
     chunk = file.read(position, max(chunk_bytes, HEADER_BYTES))
     if len(chunk) >= HEADER_BYTES:
         size_bytes = BatchHeader.read(chunk).size_bytes
@@ -139,7 +191,7 @@ def _read_chunk(file: LogFile, position: int, chunk_bytes: int) -> memoryview:
 def _may_follow(
     file: LogFile, next_position: int, header: BatchHeader, due_offset: int, end_offset: int | None
 ) -> bool:
-    """Whether a batch that leaves offsets out is believed: it must not reach into what comes after it."""
+    """Whether to accept a batch after a gap in offsets: it must not overlap the next batch or `end_offset`."""
     if header.base_offset < due_offset:
         return False
     if file.size_bytes - next_position >= HEADER_BYTES:

@@ -1,11 +1,12 @@
-"""One segment of a log: a file of whole batches, with its two indexes.
+"""One segment of a log: a file of whole batches, with its indexes.
 
-Files: `<20-digit base offset>.log`, `.index` and `.timeindex`. The segment is active (appended to, its file always
-open) or closed (its file opened when somebody reads). Batches in the file have ascending offsets, from `base_offset`
-on. A crash can tear the end of the active segment only; see `recovery`.
+Files: `<20-digit base offset>.log`, `.index`, `.timeindex`, and `.txnindex` if it has aborted transactions. The segment
+is active (appended to, its file always open) or closed (its file opened on demand). Batches in the file have ascending
+offsets, starting at `base_offset`. A crash can damage only the end of the active segment; see `recovery`.
 
-What this process appended it has checked before. What it found in the file is checked before it is first read (see
-`soundness`), so that a damaged batch is never served, while those before and after it still are.
+Batches that this process appends are checked before. Batches that were already in the file are checked before they
+are first read (see `soundness`). So a damaged batch is never served, while those before and after it still are. A scrub
+may find that a batch was damaged after this process appended it: all batches so far then count as found (`distrust`).
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from skylog.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, InvalidBatchError, check_batch
-from skylog.records.batch import MAGIC
+from skylog.durable_files import sync_file
+from skylog.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, InvalidBatchError
+from skylog.records.batch import CONTROL
+from skylog.storage.aborted_index import AbortedIndex, Knowledge
 from skylog.storage.empty_runs import EmptyRuns
-from skylog.storage.files import Buffer, FilePool, FileSlice, LogFile, sync_file
+from skylog.storage.files import Buffer, FilePool, FileSlice, LogFile
 from skylog.storage.index import ITEM_BYTES, OffsetIndex, TimeIndex
-from skylog.storage.scan import scan, scan_past_damage
-from skylog.storage.soundness import PART_BYTES, Damage, PartCheck, Soundness, UncheckedError
+from skylog.storage.scan import SCAN_BYTES, headers, scan, scan_past_damage
+from skylog.storage.soundness import PART_BYTES, Damage, EpochOf, PartCheck, Soundness, UncheckedError
 
 logger = logging.getLogger(__name__)
 
-SCAN_BYTES: Final = 8192
+INDEX_SUFFIXES: Final = (".index", ".timeindex", ".txnindex")
 REMOVED_SUFFIX: Final = ".deleted"
 _REMEMBERED_ENDS: Final = 64
 _ENTRY_DUE: Final = 1 << 62
@@ -40,14 +43,14 @@ def segment_path(directory: Path, base_offset: int) -> Path:
 
 
 def segment_bases(directory: Path) -> list[int]:
-    """The base offsets of the segments in `directory`, ascending."""
+    """Return the base offsets of the segments in `directory`, ascending."""
     return sorted(int(name[:-4]) for name in os.listdir(directory) if name.endswith(".log") and name[:-4].isdecimal())
 
 
 class Segment:
-    """The batches from `base_offset` up to the next segment's. Used by its log alone, from one thread.
+    """The batches from `base_offset` up to the next segment. Used only by its log, from one thread.
 
-    `end_offset` is where the batches in the file end at the latest, as far as the log knows.
+    `end_offset` is an upper bound for the end of the batches in the file, None while unknown.
     """
 
     __slots__ = (
@@ -57,6 +60,7 @@ class Segment:
         "_file",
         "_indexed_timestamp",
         "_pool",
+        "aborted",
         "base_offset",
         "empty_runs",
         "end_offset",
@@ -86,58 +90,78 @@ class Segment:
         self.time_index = TimeIndex(path.with_suffix(".timeindex"), pool.open_file)
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
         self._indexed_timestamp = self.max_timestamp
+        self.aborted = AbortedIndex(path.with_suffix(".txnindex"), pool.open_file)
+        if not create:
+            self._load_aborted()
         self.indexes_checked = create
         self._note_index_size()
         self._bytes_since_entry = 0
-        # Offset and position of recent ends of the segment, where readers that have caught up will ask next.
+        # Offset and position of recent ends of the segment: readers that have caught up continue there.
         self._ends: dict[int, int] = {}
-        self._appended_from_offset = base_offset  # batches from this offset on came through this process
-        self.soundness = Soundness()  # of the older ones
+        self._appended_from_offset = base_offset  # batches from this offset on were appended by this process
+        self.soundness = Soundness()  # of the batches before that offset
         self.empty_runs = EmptyRuns()
 
-    def _index_paths(self) -> tuple[Path, Path]:
-        return self.path.with_suffix(".index"), self.path.with_suffix(".timeindex")
+    def _index_paths(self) -> list[Path]:
+        return [self.path.with_suffix(suffix) for suffix in INDEX_SUFFIXES]
+
+    def _load_aborted(self) -> None:
+        """Load the aborted transactions, unless the index was sealed without any."""
+        items = self.offset_index.items
+        if items.is_flagged or items.sealed_size_bytes is None:
+            self.aborted.load(is_expected=items.is_flagged)
 
     @property
     def file(self) -> LogFile:
         return self._file or self._pool.get(self.path)
 
     def newest_ms(self) -> int:
-        """The largest timestamp of its records; where they have none, when the file was last written."""
+        """Return the largest timestamp of the records, or the file's modification time if they have none."""
         return self.max_timestamp if self.max_timestamp >= 0 else int(self.path.stat().st_mtime * 1000)
 
     # -- life cycle
 
     def take_as_found(self, end_offset: int) -> None:
-        """Tell the segment where it ends, now that its log is open: all it holds so far is other processes' work."""
+        """Set the end of the segment when its log has been opened. All its batches so far are of earlier processes."""
         self.end_offset = self._appended_from_offset = end_offset
         self.soundness.found_bytes = self.size_bytes
         if self.size_bytes:
-            # The first batch that this process appends gets an entry of the index, so that no search for one of its
-            # own begins in what it has not checked.
+            # The first batch that this process appends gets an index entry, so that the search for one of its own
+            # batches never starts among unchecked ones.
             self._bytes_since_entry = _ENTRY_DUE
 
+    def distrust(self, end_offset: int) -> None:
+        """Treat the batches appended so far, up to `end_offset`, like found ones, because one of them is damaged."""
+        soundness = self.soundness
+        soundness.trust(soundness.found_bytes, self.size_bytes)
+        soundness.found_bytes = self.size_bytes
+        self._appended_from_offset = end_offset
+
     def activate(self) -> None:
-        """Make this the segment that is appended to."""
+        """Make this the active segment."""
         if self._file is None:
             self._file = self._pool.open_file(self.path, False)
             self._pool.discard(self.path)
 
     def close(self) -> None:
-        """Let the segment only be read from now on."""
+        """Make the segment read-only."""
         if self._file is not None:
             self._pool.put(self._file)
             self._file = None
 
     def seal(self) -> None:
-        """Write the indexes out whole. Raises OSError; they are then made again when the log is next opened."""
+        """Write and seal the indexes. Raises OSError; the next opening of the log then rebuilds them."""
         if self.has_sealed_indexes():
             return
         if self._file is not None:
             self._file.trim()
         if self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
-        self.offset_index.items.seal(self.size_bytes)
+        has_aborted = len(self.aborted) > 0
+        if has_aborted:
+            self.aborted.write(self.size_bytes)
+        is_flagged = has_aborted or self.aborted.knowledge is Knowledge.LOST
+        self.offset_index.items.seal(self.size_bytes, is_flagged=is_flagged)
         self.time_index.items.seal(self.size_bytes)
 
     def sync_indexes(self) -> None:
@@ -146,14 +170,14 @@ class Segment:
             sync_file(path)
 
     def release(self) -> None:
-        """Let the file go. Readers that hold a slice still read on."""
+        """Close the file. Readers that hold a slice can still read it."""
         if self._file is not None:
-            self._file = None  # of an active segment, and not in the pool
+            self._file = None  # the file of an active segment is not in the pool
         else:
             self._pool.discard(self.path)
 
     def remove(self) -> list[Path]:
-        """Take the segment's files out of the log; the paths that are to be unlinked. Raises OSError."""
+        """Rename the segment's files. Return the new paths, which the caller unlinks. Raises OSError."""
         removed = []
         for path in (self.path, *self._index_paths()):
             aside = path.with_name(path.name + REMOVED_SUFFIX)
@@ -166,7 +190,7 @@ class Segment:
     # -- writing
 
     def append(self, batch: Buffer, base_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
-        """Add one checked batch at the end. Raises OSError, and then has changed nothing."""
+        """Append one checked batch. If it raises OSError, nothing has changed."""
         assert self._file is not None, "append to a closed segment"
         position, length = self.size_bytes, len(batch)
         self._file.append(batch)
@@ -179,9 +203,9 @@ class Segment:
     def append_all(
         self, batches: Sequence[Buffer], length: int, rows: Sequence[tuple[int, int, int]], index_interval_bytes: int
     ) -> None:
-        """Add several checked batches, `length` bytes together, with one write.
+        """Append several checked batches, `length` bytes in total, with one write.
 
-        `rows` has length, base offset and largest timestamp of each. Raises OSError, and then has changed nothing.
+        `rows` has length, base offset and largest timestamp of each. If it raises OSError, nothing has changed.
         """
         assert self._file is not None, "append to a closed segment"
         position = self.size_bytes
@@ -195,7 +219,7 @@ class Segment:
             position += batch_bytes
 
     def note(self, position: int, length: int, base_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
-        """Take a batch that lies at `position` into the indexes, where an entry is due."""
+        """Update the largest timestamp with the batch at `position`, and add index entries if they are due."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = base_offset
@@ -209,12 +233,21 @@ class Segment:
         self._bytes_since_entry += length
 
     def truncate(self, end_offset: int, size_bytes: int) -> None:
-        """Cut the file at `size_bytes`, where the batch of `end_offset` would start."""
+        """Truncate the file to `size_bytes`, the position at which the batch at `end_offset` would start.
+
+        The results of checks that are running are not used: they may be about batches that are gone.
+        """
         self.activate()
+        if self.aborted:
+            self.aborted.remove()  # its seal would match, but not its entries
+            self.aborted.truncate_to(end_offset)
         self.file.truncate(size_bytes)
         self.size_bytes = size_bytes
-        self.soundness.forget()
-        self.forget_after(end_offset, size_bytes)
+        self.soundness = Soundness(min(self.soundness.found_bytes, size_bytes))
+        self.empty_runs = EmptyRuns()
+        self._appended_from_offset = min(self._appended_from_offset, end_offset)
+        newest = self.max_timestamp, self.max_timestamp_offset
+        self.forget_after(end_offset, size_bytes, newest if newest[1] < end_offset else None)
 
     # -- indexes
 
@@ -222,15 +255,15 @@ class Segment:
         self.index_bytes = max(len(self.offset_index.items), len(self.time_index.items)) * ITEM_BYTES
 
     def has_sealed_indexes(self) -> bool:
-        """Whether both indexes were sealed for a log file of this size. Does not read them."""
+        """Whether both indexes were sealed for a log file of this size. Does not read their entries."""
         return all(index.items.sealed_size_bytes == self.size_bytes for index in (self.offset_index, self.time_index))
 
     def has_plausible_indexes(self) -> bool:
-        """Whether what a crash has left of the indexes can be used."""
+        """Whether unsealed indexes, as a crash leaves them, can be used."""
         return self.offset_index.is_plausible(self.size_bytes) and self.time_index.is_plausible(self.base_offset)
 
     def has_intact_indexes(self) -> bool:
-        """Whether the indexes may be used: they were made here, or are as they were sealed. Reads them once."""
+        """Whether the indexes can be used: this process built them, or their checksums match. Reads them once."""
         if not self.indexes_checked:
             try:
                 self.indexes_checked = self.offset_index.items.was_intact() and self.time_index.items.was_intact()
@@ -238,8 +271,11 @@ class Segment:
                 logger.warning("%s: an index cannot be read: %s", self.path, error)
         return self.indexes_checked
 
-    def forget_after(self, end_offset: int, size_bytes: int) -> None:
-        """Let the indexes end with the batch before `end_offset`, which ends at `size_bytes`."""
+    def forget_after(self, end_offset: int, size_bytes: int, newest: tuple[int, int] | None = None) -> None:
+        """Truncate the indexes to the batches before `end_offset`, which end at `size_bytes`.
+
+        `newest` is the largest timestamp of those batches and its offset, if that is known.
+        """
         self._ends.clear()
         if size_bytes:
             self.offset_index.truncate_to(end_offset, size_bytes)
@@ -253,7 +289,10 @@ class Segment:
         self._indexed_timestamp = self.max_timestamp
         if not size_bytes:
             return
-        # Whatever came after the last entry of the time index may be later than it.
+        if newest is not None:
+            self.max_timestamp, self.max_timestamp_offset = newest
+            return
+        # Batches after the last entry of the time index may have larger timestamps.
         entry_offset, start = self.offset_index.lookup(max(self.max_timestamp_offset, self.base_offset))
         for position, header in scan_past_damage(self.file, start, entry_offset):
             if position >= size_bytes:
@@ -262,33 +301,38 @@ class Segment:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.base_offset
 
     def rebuild_indexes(self, index_interval_bytes: int) -> None:
-        """Make both indexes again from the sound batches of the log, all of which are then checked."""
+        """Rebuild the offset and time index from the sound batches of the file. This checks all batches."""
         self.forget_after(self.base_offset, 0)
+        control = 0
         self.soundness.forget()
         end, due_offset = 0, self.base_offset
         for position, header in scan_past_damage(self.file, 0, self.base_offset, self.end_offset):
             if position != end:
                 self._note_damage(end, position, due_offset, header.base_offset)
             self.note(position, header.size_bytes, header.base_offset, header.max_timestamp, index_interval_bytes)
+            control |= header.attributes & CONTROL
             end, due_offset = position + header.size_bytes, header.end_offset
         if end != self.size_bytes:
             self._note_damage(end, self.size_bytes, due_offset, self.end_offset or due_offset)
+        if control and self.aborted.knowledge is Knowledge.ASSUMED:
+            self.aborted.knowledge = Knowledge.LOST
         self.soundness.trust(0, self.size_bytes)
         self.indexes_checked = True
         if self._file is None:
-            with contextlib.suppress(OSError):  # they are in memory, and made once more when the log is next opened
+            with contextlib.suppress(OSError):  # they are in memory, and the next opening of the log rebuilds them
                 self.seal()
 
     def _note_damage(self, position: int, end: int, due_offset: int, next_offset: int) -> None:
         self.soundness.damages.append(Damage(position, end, due_offset, next_offset, "no sound batch"))
 
     def rebuilt(self, index_interval_bytes: int) -> Segment:
-        """This segment with indexes made anew. May run in another thread, if the segment is closed.
+        """Return a copy of this segment with rebuilt indexes. May run in another thread if the segment is closed.
 
-        The pool is the new segment's own; `share` gives it the log's.
+        The copy has a file pool of its own until `share` gives it the log's.
         """
         segment = Segment(self.path.parent, self.base_offset, FilePool(self._pool.open_file))
         segment.end_offset = self.end_offset
+        segment.aborted = self.aborted
         segment.rebuild_indexes(index_interval_bytes)
         segment.take_as_found(self.base_offset if self.end_offset is None else self.end_offset)
         return segment
@@ -300,13 +344,15 @@ class Segment:
     # -- reading
 
     def position_of(self, offset: int) -> int:
-        """Where the batch that holds `offset` starts, or the next one after it; the end where there is none."""
+        """Return the position of the batch that contains `offset`, or of the next one; the file's end if none."""
         found = self._ends.get(offset)
         if found is not None:
             return found
         entry_offset, position = self.offset_index.lookup(offset)
         if entry_offset == offset:
             return position
+        if self.soundness.damages:
+            return self._position_past_damage(offset, position)
         size_bytes = self.size_bytes
         last_header = size_bytes - HEADER_BYTES
         while position <= last_header:
@@ -322,30 +368,45 @@ class Segment:
             position += at
         return size_bytes
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool = True) -> FileSlice:
-        """Whole batches from the one that holds `offset` on, up to `max_bytes`; empty where there are none.
+    def _position_past_damage(self, offset: int, position: int) -> int:
+        """Search like `position_of` from `position` on, without the headers in damaged ranges."""
+        while position <= self.size_bytes - HEADER_BYTES:
+            damage = self.soundness.damage_at(position)
+            if damage is not None:
+                if damage.next_offset > offset:
+                    return position
+                position = damage.end
+                continue
+            header = BatchHeader.read(self.file.read(position, HEADER_BYTES))
+            if header.last_offset >= offset or header.size_bytes < HEADER_BYTES:
+                return position if header.last_offset >= offset else self.size_bytes
+            position += header.size_bytes
+        return self.size_bytes
 
-        `at_least_one` includes the first batch whatever its size. Raises InvalidBatchError where the first batch is
-        damaged, and UncheckedError where it has not been checked.
+    def read(self, offset: int, max_bytes: int, at_least_one: bool = True) -> FileSlice:
+        """Return whole batches from the one that contains `offset` on, up to `max_bytes`; an empty slice if none.
+
+        `at_least_one` includes the first batch whatever its size. Raises InvalidBatchError if the first batch is
+        damaged, and UncheckedError if it has not been checked.
         """
         if offset < self._appended_from_offset:
             start, end = self._find_found(offset, max_bytes)
         else:
             start, end = self.position_of(offset), self.size_bytes
         if end - start > max_bytes:
-            # Entries of the index lie at batch starts, so the last one in reach is a good place to stop: no batch
-            # is cut, and the next read of this reader begins exactly at an entry.
+            # Index entries are batch starts. So the slice ends at the last entry in reach: no batch is cut, and the
+            # reader's next read starts exactly at an entry.
             boundary = self.offset_index.boundary(start + max_bytes)
             end = boundary if boundary > start else start + self._whole_batches(start, end, max_bytes, at_least_one)
         return FileSlice(self.file, start, end - start)
 
     def _find_found(self, offset: int, max_bytes: int) -> tuple[int, int]:
-        """Where the batch that holds `offset` starts, among those that were found, and up to where all are sound."""
+        """Like `position_of`, for batches of earlier processes. Also return the end of the sound batches from there."""
         entry_offset, position = self.offset_index.lookup(offset)
         soundness = self.soundness
         checked_to = soundness.checked_to(position)
         if checked_to <= position < soundness.found_bytes:
-            raise UncheckedError(self._part(entry_offset, position, max_bytes))
+            raise UncheckedError(self._unchecked_part(entry_offset, position, max_bytes))
         while position < checked_to:
             damage = soundness.damage_at(position)
             if damage is not None:
@@ -361,58 +422,59 @@ class Segment:
             end = soundness.sound_to(position)
             return position, self.size_bytes if end == soundness.found_bytes else end
         if checked_to < soundness.found_bytes:
-            raise UncheckedError(self._part(*self.offset_index.lookup_position(checked_to), max_bytes))
+            raise UncheckedError(self._unchecked_part(*self.offset_index.lookup_position(checked_to), max_bytes))
         return self.size_bytes, self.size_bytes
 
-    def _part(self, entry_offset: int, position: int, max_bytes: int) -> PartCheck:
-        """The check of the batches from an entry of the index on."""
-        found_bytes = self.soundness.found_bytes
-        stop, end_offset = found_bytes, self._appended_from_offset
-        following = self.offset_index.first_from(position + max(max_bytes, PART_BYTES))
-        if following is not None and following[1] < found_bytes:
-            end_offset, stop = following
-        entries = [(entry_offset, position), *self.offset_index.between(position + 1, stop)]
-        return PartCheck(self.soundness, self.file, entries, stop, end_offset)
+    def _unchecked_part(self, entry_offset: int, position: int, max_bytes: int) -> PartCheck:
+        """Return the check of the batches that start at an index entry, up to those that this process appended."""
+        end = self._appended_from_offset, self.soundness.found_bytes
+        return self.part((entry_offset, position), end, max(max_bytes, PART_BYTES))
+
+    def part(
+        self, entry: tuple[int, int], end: tuple[int, int], max_bytes: int, epoch_of: EpochOf | None = None
+    ) -> PartCheck:
+        """Return a check of the batches from an index entry up to `end`, or the first entry after `max_bytes`.
+
+        `entry` and `end` are offsets with their positions.
+        """
+        following = self.offset_index.first_from(entry[1] + max_bytes)
+        if following is not None and following[1] < end[1]:
+            end = following
+        entries = [entry, *self.offset_index.between(entry[1] + 1, end[1])]
+        return PartCheck(self.soundness, self.file, entries, end[1], end[0], epoch_of)
+
+    def end_of_slice(self, found: FileSlice) -> int:
+        """Return the offset after the last batch of a slice of this segment."""
+        end = found.position + found.length
+        _, entry_position = self.offset_index.lookup_position(end - 1)
+        for position, header in self.headers(max(entry_position, found.position)):
+            if position + header.size_bytes >= end:
+                return header.end_offset
+        raise InvalidBatchError(f"{self.path} ends before byte {end}", corrupt=True)
 
     def remember_end(self, end_offset: int) -> None:
-        """Note that `end_offset` will be at the present end: a reader that got everything will ask for it next."""
+        """Remember the current end as the position of `end_offset`, where a reader that has caught up continues."""
         if end_offset not in self._ends:
             if len(self._ends) >= _REMEMBERED_ENDS:
                 del self._ends[next(iter(self._ends))]
             self._ends[end_offset] = self.size_bytes
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from the one at `position` on. Reads headers, not records."""
-        file, size_bytes = self.file, self.size_bytes
-        chunk, chunk_start = b"", position
-        while position < size_bytes:
-            at = position - chunk_start
-            if at + HEADER_BYTES > len(chunk):
-                chunk, chunk_start, at = file.read(position, SCAN_BYTES), position, 0
-            if len(chunk) < HEADER_BYTES:
-                raise InvalidBatchError(f"{self.path} ends inside a header at byte {position}", corrupt=True)
-            header = BatchHeader.read(chunk, at)
-            if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= size_bytes - position:
-                raise InvalidBatchError(f"{self.path} has no batch at byte {position}", corrupt=True)
-            yield position, header
-            position += header.size_bytes
+        """Yield position and header of each batch from `position` on. Reads headers, not records."""
+        return headers(self.file, position, self.size_bytes)
 
     def batches(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from one at or before `offset` on, checked unless this process wrote it."""
+        """Yield position and header of each batch from an index entry at or before `offset` on.
+
+        Batches of earlier processes are checked.
+        """
         entry_offset, position = self.offset_index.lookup(offset)
         if entry_offset >= self._appended_from_offset:
             return self.headers(position)
         return scan(self.file, position, entry_offset, self.end_offset, SCAN_BYTES)
 
-    def read_batch(self, position: int) -> bytes:
-        """The batch at `position`, checked."""
-        header = BatchHeader.read(self.file.read(position, HEADER_BYTES))
-        batch = self.file.read(position, header.size_bytes)
-        check_batch(batch)
-        return batch
-
     def _whole_batches(self, start: int, end: int, max_bytes: int, at_least_one: bool) -> int:
-        """Length of the whole batches up to `end` that fit into `max_bytes`; of the first one if it must be."""
+        """Return the length of the whole batches up to `end` that fit into `max_bytes`, at least of one if required."""
         total = 0
         for position, header in self.headers(start):
             reach = position + header.size_bytes - start
@@ -420,5 +482,5 @@ class Segment:
                 break
             total = reach
             if total >= min(max_bytes, end - start):
-                break  # what follows may be damaged
+                break  # the next batch may be damaged
         return total

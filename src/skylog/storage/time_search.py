@@ -1,6 +1,6 @@
-"""The search for the first record of a time in one segment: prepared where the log lives, run in any thread.
+"""Finds the first record at or after a time in one segment. Prepared in the log's thread, run in any thread.
 
-The time index leads to the neighbourhood, batch headers to the batch, and that one batch is opened.
+The time index gives the position to start from, and batch headers lead to the batch. Only that batch is opened.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import NamedTuple
 from skylog.records.compression import CompressionError
 from skylog.records.time_lookup import first_since
 from skylog.storage.files import LogFile
-from skylog.storage.scan import scan
-from skylog.storage.segment import SCAN_BYTES, Segment
+from skylog.storage.scan import SCAN_BYTES, scan
+from skylog.storage.segment import Segment
 
 
 class TimestampOffset(NamedTuple):
@@ -23,7 +23,7 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeSearch:
-    """Looks from the batch at `position` on. `limit_bytes` bounds what a batch may be when it is opened."""
+    """A search that starts with the batch at `position`. `limit_bytes` limits the decompressed size of a batch."""
 
     file: LogFile
     position: int
@@ -34,7 +34,7 @@ class TimeSearch:
     limit_bytes: int
 
     def run(self) -> TimestampOffset | None:
-        """Raises OSError, and InvalidBatchError where a batch on the way is damaged."""
+        """Return the first matching record. Raises OSError, and InvalidBatchError for a damaged batch before it."""
         for position, header in scan(self.file, self.position, self.due_offset, self.end_offset, SCAN_BYTES):
             if header.max_timestamp < self.timestamp or header.last_offset < self.log_start_offset:
                 continue
@@ -43,7 +43,7 @@ class TimeSearch:
             try:
                 found = first_since(batch, self.timestamp, self.log_start_offset, self.limit_bytes)
             except CompressionError:
-                # It was stored unopened and cannot be opened. No record of the time asked for lies before it.
+                # The batch was stored without being opened, and cannot be. No earlier record matches.
                 return TimestampOffset(header.max_timestamp, max(header.base_offset, self.log_start_offset), epoch)
             if found is not None:
                 return TimestampOffset(*found, epoch)
@@ -53,7 +53,7 @@ class TimeSearch:
 def search_segment(
     segment: Segment, timestamp: int, log_start_offset: int, log_end_offset: int, limit_bytes: int
 ) -> TimeSearch:
-    """The search in a segment whose indexes are intact. Raises OSError."""
+    """Prepare the search in a segment, whose indexes must be intact. Raises OSError."""
     start = segment.time_index.lookup(timestamp)
     due_offset, position = segment.offset_index.lookup(segment.base_offset if start is None else start)
     end_offset = log_end_offset if segment.end_offset is None else max(segment.end_offset, log_end_offset)
