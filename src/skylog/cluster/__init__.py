@@ -1,22 +1,34 @@
-"""What the brokers of a cluster agree on: who they are, which topics there are, who leads which partition.
+"""Cluster metadata: the brokers, the topics, and the leader of each partition.
 
-`MetadataStore` is where it is kept, `ClusterImage` what it says, `ClusterMetadata` who changes it.
+`MetadataStore` stores it, `ClusterImage` is an immutable snapshot of it, and `ClusterMetadata` changes it.
 """
 
-from skylog.cluster.embedded import EmbeddedStore
+from skylog.cluster.embedded import EmbeddedSession, EmbeddedStore
 from skylog.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from skylog.cluster.metadata import ClusterMetadata
-from skylog.cluster.store import Change, Entry, MetadataStore, VersionConflictError
+from skylog.cluster.store import (
+    Entry,
+    EntryChange,
+    MetadataStore,
+    SessionExpiredError,
+    UnknownOutcomeError,
+    VersionCheck,
+    VersionConflictError,
+)
 
 __all__ = [
     "BrokerImage",
-    "Change",
     "ClusterImage",
     "ClusterMetadata",
+    "EmbeddedSession",
     "EmbeddedStore",
     "Entry",
+    "EntryChange",
     "MetadataStore",
     "PartitionImage",
+    "SessionExpiredError",
     "TopicImage",
+    "UnknownOutcomeError",
+    "VersionCheck",
     "VersionConflictError",
 ]

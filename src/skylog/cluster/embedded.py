@@ -1,83 +1,170 @@
-"""The metadata of a broker that runs alone: one JSON file in its data directory.
+"""The metadata store of a standalone broker: one JSON file in its data directory.
 
-The file is replaced whole and durably by each commit, off the event loop: after a crash there is the state before a
-commit or after it. A commit that has returned is on disk.
+Each commit replaces the file atomically and durably, off the event loop. After a crash the file has the state before
+or after a commit. A commit that has returned is on disk. Ephemeral entries are not in the file, because no session
+outlives the process. Without a directory there is no file, and the entries are only in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import orjson
 
-from skylog.cluster.store import Change, Entry, Value, VersionConflictError
+from skylog.cluster.store import (
+    Entry,
+    Operation,
+    SessionExpiredError,
+    Value,
+    VersionCheck,
+    VersionConflictError,
+    Watcher,
+)
+from skylog.durable_files import replace_file
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 
 FILE_NAME: Final = "metadata.json"
 _FORMAT: Final = 1
 
+Entries = dict[str, Entry]
+
 
 class EmbeddedStore:
-    """A `MetadataStore` in one file."""
+    """The entries of one file, shared by the sessions of one event loop. `directory` is None for a store in memory."""
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE_NAME
-        self.is_new = not self._path.exists()
-        self._entries = self._read()
+    def __init__(self, directory: Path | None) -> None:
+        self._path = None if directory is None else directory / FILE_NAME
+        self.is_new = self._path is None or not self._path.exists()
+        self._entries = {} if self._path is None else _read(self._path)
+        self._owners: dict[str, EmbeddedSession] = {}  # the sessions of ephemeral entries
+        self._sessions: list[EmbeddedSession] = []
         self._writing = asyncio.Lock()
 
-    async def load(self, prefix: str) -> dict[str, Entry]:
+    def open_session(self) -> EmbeddedSession:
+        session = EmbeddedSession(self)
+        self._sessions.append(session)
+        return session
+
+    def entries(self, prefix: str) -> Entries:
         return {path: entry for path, entry in self._entries.items() if path.startswith(prefix)}
 
-    async def commit(self, changes: Sequence[Change]) -> None:
+    async def commit(self, session: EmbeddedSession, operations: Sequence[Operation]) -> None:
         async with self._writing:
-            entries = dict(self._entries)
-            for path, value, expected_version in changes:
-                present = entries.get(path)
-                if (present.version if present else 0) != expected_version:
-                    raise VersionConflictError(path)
-                if value is not None:
-                    entries[path] = Entry(value, expected_version + 1)
-                elif present is not None:
-                    del entries[path]
+            session.check()
+            entries, owners = dict(self._entries), dict(self._owners)
+            for operation in operations:
+                _apply(operation, session, entries, owners)
+            await self._replace(entries, owners)
+
+    async def end(self, session: EmbeddedSession) -> None:
+        """Remove a session and its ephemeral entries. Waits for a running commit."""
+        async with self._writing:
+            if session in self._sessions:
+                self._sessions.remove(session)
+                owners = {path: owner for path, owner in self._owners.items() if owner is not session}
+                gone = self._owners.keys() - owners.keys()
+                await self._replace({path: each for path, each in self._entries.items() if path not in gone}, owners)
+
+    async def _replace(self, entries: Entries, owners: dict[str, EmbeddedSession]) -> None:
+        """Write the new state, unless only ephemeral entries changed, and call the watchers."""
+        before = self._entries
+        changed: dict[str, Entry | None] = dict.fromkeys(before.keys() - entries.keys())
+        changed |= {path: entry for path, entry in entries.items() if before.get(path) is not entry}
+        lasting = _without_ephemeral(entries, owners)
+        if self._path is not None and lasting != _without_ephemeral(before, self._owners):
             try:
-                await asyncio.get_running_loop().run_in_executor(None, self._write, entries)
+                await asyncio.get_running_loop().run_in_executor(None, _write, self._path, lasting)
             except OSError as error:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path} cannot be written: {error}") from error
-            self._entries = entries
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write {self._path}: {error}") from error
+        self._entries, self._owners = entries, owners
+        for session in tuple(self._sessions):
+            session.publish(changed)
+
+
+class EmbeddedSession:
+    """A `MetadataStore`: one session with an `EmbeddedStore`."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store = store
+        self._has_ended = False
+        self._watchers: list[tuple[str, Watcher]] = []
+        self._expiry_listeners: list[Callable[[], None]] = []
+
+    async def load(self, prefix: str) -> Entries:
+        self.check()
+        return self._store.entries(prefix)
+
+    async def commit(self, operations: Sequence[Operation]) -> None:
+        await self._store.commit(self, operations)
+
+    async def watch(self, prefix: str, watcher: Watcher) -> None:
+        self.check()
+        watcher(self._store.entries(prefix))
+        self._watchers.append((prefix, watcher))
+
+    def on_expiry(self, listener: Callable[[], None]) -> None:
+        self._expiry_listeners.append(listener)
 
     async def close(self) -> None:
-        async with self._writing:
-            pass  # the last commit has reached the disk
+        await self._store.end(self)
+        self._has_ended = True
 
-    def _write(self, entries: dict[str, Entry]) -> None:
-        rows: dict[str, Value] = {
-            path: {"version": entry.version, "value": entry.value} for path, entry in sorted(entries.items())
-        }
-        content = orjson.dumps({"format": _FORMAT, "entries": rows}, option=orjson.OPT_INDENT_2)
-        temporary = self._path.with_suffix(".json.tmp")
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    async def expire(self) -> None:
+        """Expire the session, as a distributed store does after a session timeout."""
+        await self.close()
+        for listener in self._expiry_listeners:
+            listener()
 
-    def _read(self) -> dict[str, Entry]:
-        try:
-            document = orjson.loads(self._path.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except orjson.JSONDecodeError as error:
-            raise SkylogError(f"{self._path} is damaged: {error}; restore it from a copy") from error
-        if document.get("format") != _FORMAT:
-            raise SkylogError(f"{self._path} has format {document.get('format')}, this skylog reads {_FORMAT}")
-        return {path: Entry(row["value"], row["version"]) for path, row in document["entries"].items()}
+    def check(self) -> None:
+        if self._has_ended:
+            raise SessionExpiredError("the session with the metadata store has ended")
+
+    def publish(self, changed: Mapping[str, Entry | None]) -> None:
+        for prefix, watcher in self._watchers:
+            found = {path: entry for path, entry in changed.items() if path.startswith(prefix)}
+            if found:
+                watcher(found)
+
+
+def _apply(
+    operation: Operation, session: EmbeddedSession, entries: Entries, owners: dict[str, EmbeddedSession]
+) -> None:
+    path = operation.path
+    present = entries.get(path)
+    if (present.version if present else 0) != operation.expected_version:
+        raise VersionConflictError(path)
+    if isinstance(operation, VersionCheck):
+        return
+    if operation.value is None:
+        entries.pop(path, None)
+        owners.pop(path, None)
+    else:
+        entries[path] = Entry(operation.value, operation.expected_version + 1)
+        if operation.ephemeral and present is None:
+            owners[path] = session
+
+
+def _without_ephemeral(entries: Entries, owners: Mapping[str, EmbeddedSession]) -> Entries:
+    return {path: entry for path, entry in entries.items() if path not in owners}
+
+
+def _write(path: Path, entries: Entries) -> None:
+    rows: dict[str, Value] = {
+        name: {"version": entry.version, "value": entry.value} for name, entry in sorted(entries.items())
+    }
+    replace_file(path, orjson.dumps({"format": _FORMAT, "entries": rows}, option=orjson.OPT_INDENT_2))
+
+
+def _read(path: Path) -> Entries:
+    try:
+        document = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except orjson.JSONDecodeError as error:
+        raise SkylogError(f"{path} is damaged: {error}; restore it from a backup") from error
+    if document.get("format") != _FORMAT:
+        raise SkylogError(f"{path} has format {document.get('format')}; this version reads format {_FORMAT}")
+    return {name: Entry(row["value"], row["version"]) for name, row in document["entries"].items()}

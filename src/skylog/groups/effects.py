@@ -1,4 +1,4 @@
-"""What a group asks its shell to do, in order: store something, answer a request."""
+"""The effects that a group's shell performs, in order: store the group, respond to a request."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from skylog.groups.member import Token
 
 
 @dataclass(frozen=True, slots=True)
-class JoinAnswer:
-    """The answer to JoinGroup. `members` is for the leader alone: id, instance id and metadata of everyone."""
+class JoinResponse:
+    """Respond to JoinGroup. `members` has the id, instance id and metadata of each member, for the leader only."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
@@ -24,8 +24,8 @@ class JoinAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncAnswer:
-    """The answer to SyncGroup: what the leader assigned to this member."""
+class SyncResponse:
+    """Respond to SyncGroup, with the member's assignment."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
@@ -36,11 +36,11 @@ class SyncAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StoreGroup:
-    """Write the group's present state to the log before anything that follows is answered.
+    """Store the group's current state before performing the effects that follow.
 
-    A shell that has to wait for the disk says so with `Group.storing` and `Group.stored`. Where it fails,
-    `Group.storing_failed` must be called, and the answers that follow must not be given.
+    A shell that has to wait for this calls `Group.storing` before and `Group.stored` after it. If it fails, the shell
+    calls `Group.storing_failed` and does not perform the effects that follow.
     """
 
 
-Effect = JoinAnswer | SyncAnswer | StoreGroup
+Effect = JoinResponse | SyncResponse | StoreGroup

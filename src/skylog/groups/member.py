@@ -1,4 +1,4 @@
-"""A member of a consumer group, as the coordinator sees it, and how it asks to be one."""
+"""A member of a consumer group, and its request to join."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 Token = Any
-"""Whatever the shell needs to find the request that waits for an answer."""
+"""Identifies a waiting request to the shell."""
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""The assignors that a member can use, the one it likes best first, with what it tells each of them."""
+"""The assignors that a member supports in order of preference, each with the member's metadata for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A member's wish to join. `member_id` is empty at first; `needs_known_id` from version 4 on (KIP-394)."""
+    """A request to join. `member_id` is empty at first. `needs_known_id` is set from version 4 on (KIP-394)."""
 
     member_id: str
     instance_id: str | None
@@ -30,10 +30,10 @@ class JoinRequest:
 
 @dataclass(slots=True)
 class Member:
-    """One member.
+    """A member.
 
-    `join` and `sync` hold the requests of it that wait; while one does, the member counts as alive. Not so a new
-    member's first join: nobody has shown yet that it can come back, so it has until `expires_at_ms` like any other.
+    `join` and `sync` are its waiting requests. While one waits, the session does not expire. The first join of a new
+    member is an exception: the client may have given up, so the member expires at `expires_at_ms` although it waits.
     """
 
     member_id: str
@@ -63,7 +63,7 @@ class Member:
         )
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member said under `protocol`: for a consumer, the topics it subscribes to."""
+        """Return the member's metadata for `protocol`: for a consumer, its subscription."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def supports(self) -> set[str]:
@@ -71,9 +71,9 @@ class Member:
 
     @property
     def can_expire(self) -> bool:
-        """Whether its session runs: not while it waits for an answer of ours."""
+        """Whether the session can expire: not while the member waits for a response."""
         return self.is_new or (self.join is None and self.sync is None)
 
     def touch(self, now_ms: int) -> None:
-        """It has been heard of: its session begins anew."""
+        """Restart the session timeout."""
         self.expires_at_ms = now_ms + self.session_timeout_ms

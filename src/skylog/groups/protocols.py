@@ -1,4 +1,4 @@
-"""Which assignor a group uses: one that all of its members know."""
+"""Selects the assignor of a group: one that all members support."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from skylog.groups.member import Member, Protocols
 
 
 def can_join(protocols: Protocols, members: Iterable[Member]) -> bool:
-    """Whether somebody with these protocols leaves the group one to choose."""
+    """Return whether a new member with these protocols shares one with all members."""
     return bool({name for name, _ in protocols}.intersection(*(member.supports() for member in members)))
 
 
 def choose_protocol(members: Iterable[Member]) -> str:
-    """The protocol that all members know and most would take first."""
+    """Return the protocol that all members support and most of them prefer."""
     members = list(members)
     common = set.intersection(*(member.supports() for member in members))
     votes = Counter(next(name for name, _ in member.protocols if name in common) for member in members)

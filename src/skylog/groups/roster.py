@@ -1,6 +1,7 @@
-"""Who belongs to a group: its members by id, static ones by instance id too, and ids that were only given out.
+"""The members of a group by id, static members also by instance id, and the ids of pending members.
 
-Knows nothing of states and rebalances; `group` decides what follows from who is there.
+A pending member has been given an id and has not joined with it yet. This module does not know about states and
+rebalances; they belong to `group`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from skylog.errors import ErrorCode, KafkaError
 from skylog.groups.member import JoinRequest, Member
 
 PENDING_PATIENCE_MS: Final = 3_000
-"""How long a rebalance waits for a client to come back with the id it was given. The id itself is good for longer."""
+"""How long a rebalance waits for a pending member. Its id stays valid for longer."""
 
 
 class Roster:
-    """Members in the order in which they came. An instance id belongs to one member at a time, the last to claim it."""
+    """Members in the order in which they joined. An instance id belongs to the last member that joined with it."""
 
     def __init__(self, members: Iterable[Member] = ()) -> None:
         self.members = {member.member_id: member for member in members}
         self._instances = {each.instance_id: key for key, each in self.members.items() if each.instance_id is not None}
-        self._pending: dict[str, tuple[int, int]] = {}  # how long a rebalance waits for an id, how long it is good
+        self._pending: dict[str, tuple[int, int]] = {}  # until when a rebalance waits, until when the id is valid
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
@@ -37,7 +38,7 @@ class Roster:
         return None if instance_id is None else self.members.get(self._instances.get(instance_id, ""))
 
     def find(self, member_id: str, instance_id: str | None) -> Member:
-        """Raises UNKNOWN_MEMBER_ID, and FENCED_INSTANCE_ID for the former holder of an instance id."""
+        """Return a member. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has the instance id."""
         if instance_id is not None:
             current = self._instances.get(instance_id)
             if current is not None and current != member_id:
@@ -50,7 +51,7 @@ class Roster:
         return member
 
     def of_request(self, request: JoinRequest) -> Member | None:
-        """The member that asks, or that the one who asks would replace."""
+        """Return the member that sent the request, or the static member that it would replace."""
         return self.members.get(request.member_id) or self.static_member(request.instance_id)
 
     @property
@@ -67,27 +68,27 @@ class Roster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The group waits as long as the most patient of its members."""
+        """The longest rebalance timeout of all members."""
         return max(member.rebalance_timeout_ms for member in self.members.values())
 
-    def introduce(self, protocol: str | None) -> tuple[tuple[str, str | None, bytes], ...]:
-        """Id, instance id and metadata of everyone: what a leader needs to know."""
+    def member_metadata(self, protocol: str | None) -> tuple[tuple[str, str | None, bytes], ...]:
+        """Return id, instance id and metadata of each member, for the leader."""
         return tuple((each.member_id, each.instance_id, each.metadata(protocol)) for each in self.members.values())
 
     def expired(self, now_ms: int) -> list[Member]:
         return [each for each in self.members.values() if each.can_expire and each.expires_at_ms <= now_ms]
 
-    # -- ids that were given out and have not joined yet
+    # -- pending members
 
     @property
     def has_pending(self) -> bool:
         return bool(self._pending)
 
-    def promise(self, member_id: str, good_ms: int, now_ms: int) -> None:
-        self._pending[member_id] = (now_ms + min(PENDING_PATIENCE_MS, good_ms), now_ms + good_ms)
+    def add_pending(self, member_id: str, valid_ms: int, now_ms: int) -> None:
+        self._pending[member_id] = (now_ms + min(PENDING_PATIENCE_MS, valid_ms), now_ms + valid_ms)
 
-    def redeem(self, member_id: str) -> bool:
-        """Whether the id was given out; it is now used."""
+    def remove_pending(self, member_id: str) -> bool:
+        """Remove a pending member. Return whether the id was pending."""
         return self._pending.pop(member_id, None) is not None
 
     def awaits_pending(self, now_ms: int) -> bool:
@@ -96,10 +97,10 @@ class Roster:
     def expire_pending(self, now_ms: int) -> None:
         self._pending = {key: pair for key, pair in self._pending.items() if pair[1] > now_ms}
 
-    def promises_ms(self) -> list[int]:
-        """When a rebalance stops waiting for ids that were given out, and when these run out."""
+    def pending_deadlines_ms(self) -> list[int]:
+        """Return when a rebalance stops waiting for pending members, and when their ids expire."""
         return [moment for pair in self._pending.values() for moment in pair]
 
-    def sessions_ms(self) -> list[int]:
-        """When sessions run out."""
+    def session_deadlines_ms(self) -> list[int]:
+        """Return when the sessions of members expire."""
         return [member.expires_at_ms for member in self.members.values() if member.can_expire]

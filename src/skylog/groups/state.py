@@ -1,4 +1,4 @@
-"""The states of a group, and which may follow which."""
+"""The states of a group and the transitions between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class GroupState(Enum):
-    """The values are the names that DescribeGroups shows."""
+    """The values are the names that DescribeGroups returns."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -19,23 +19,23 @@ class GroupState(Enum):
 TRANSITIONS: Final[dict[GroupState, dict[GroupState, str]]] = {
     GroupState.EMPTY: {
         GroupState.PREPARING: "the first member joins",
-        GroupState.DEAD: "deleted, or nothing is left to keep",
+        GroupState.DEAD: "the group is deleted, or has no offsets left",
     },
     GroupState.PREPARING: {
-        GroupState.COMPLETING: "all members have joined, or the time for it is up",
-        GroupState.EMPTY: "nobody is left",
+        GroupState.COMPLETING: "all members have joined, or the rebalance timeout is over",
+        GroupState.EMPTY: "no member is left",
     },
     GroupState.COMPLETING: {
-        GroupState.STABLE: "the leader has brought the assignment",
-        GroupState.PREPARING: "a member joins, leaves, is silent or wants something else",
-        GroupState.EMPTY: "the last member is gone",
+        GroupState.STABLE: "the leader has sent the assignment",
+        GroupState.PREPARING: "a member joins, leaves, expires or changes its subscription",
+        GroupState.EMPTY: "the last member leaves or expires",
     },
     GroupState.STABLE: {
-        GroupState.PREPARING: "a member joins, leaves, is silent or wants something else; the leader joins again",
-        GroupState.EMPTY: "the last member is gone",
+        GroupState.PREPARING: "a member joins, leaves, expires or changes its subscription; the leader rejoins",
+        GroupState.EMPTY: "the last member leaves or expires",
     },
     GroupState.DEAD: {
         GroupState.EMPTY: "its deletion could not be stored",
     },
 }
-"""From each state to those that may follow, with what leads there. `Group` refuses every other step."""
+"""The transitions from each state, with their causes. `Group` raises AssertionError for any other."""

@@ -1,8 +1,8 @@
-"""What consumers say of their subscription: the beginning of Kafka's ConsumerProtocolSubscription.
+"""Reads the topics in a consumer's metadata: the beginning of Kafka's ConsumerProtocolSubscription.
 
     version int16, topics: array of string, …
 
-Only consumer groups speak this; other users of the group protocol (Connect, schema registries) have their own.
+Only consumer groups use this format. Other users of the group protocol (Connect, schema registries) have their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INT32: Final = struct.Struct(">i")
 
 
 def subscribed_topics(protocol_type: str | None, members: Iterable[Member]) -> set[str] | None:
-    """The topics that members subscribe to; None where nobody but they can tell."""
+    """Return the topics that members subscribe to, None if their metadata has another format."""
     if protocol_type != CONSUMER:
         return None
     topics: set[str] = set()
@@ -33,7 +33,7 @@ def subscribed_topics(protocol_type: str | None, members: Iterable[Member]) -> s
 
 
 def same_topics(protocol_type: str | None, one: bytes, other: bytes) -> bool:
-    """Whether two metadata want the same topics, as far as one can tell.
+    """Return whether two members' metadata have the same topics. Metadata of other formats count as equal.
 
     The rest of a consumer's metadata may differ, such as the partitions that it owned when it joined.
     """
@@ -41,7 +41,7 @@ def same_topics(protocol_type: str | None, one: bytes, other: bytes) -> bool:
 
 
 def read_topics(metadata: bytes) -> set[str] | None:
-    """The topics of one subscription; None for anything else."""
+    """Return the topics of a subscription, None if the format is different."""
     try:
         (count,) = _INT32.unpack_from(metadata, 2)
         position = 6

@@ -1,8 +1,9 @@
-"""Groups and offsets as records of `__consumer_offsets`, in Kafka's own form.
+"""The records of `__consumer_offsets`, in Kafka's format.
 
-A record's key says what it is: versions 0 and 1 are a committed offset of (group, topic, partition), version 2 is a
-group. Its value is the newest state; a null value deletes. Both begin with their version as an int16. The topic is
-compacted by key, so replaying it from any offset that is left ends in the same state.
+The version of a record's key gives its type: 0 and 1 are a committed offset of (group, topic, partition), 2 is a
+classic group, and the others are parts of consumer groups (see `consumer.stored_records`).
+The value is the current state; a null value deletes it. Key and value begin with their version as an int16. The topic
+is compacted by key, so replaying it yields the same state before and after compaction.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import struct
 from typing import Final
 
 from skylog.errors import SkylogError
+from skylog.groups.consumer.stored_records import KEYS as CONSUMER_KEYS
+from skylog.groups.consumer.stored_records import Key as ConsumerKey
 from skylog.protocol.schema import Int32, Int64, Message, field, message
 from skylog.protocol.schema import struct as structure
 
@@ -66,35 +69,38 @@ class GroupValue(Message):
 
 
 class UnknownRecordError(SkylogError):
-    """A record of a version that is not known here."""
+    """A key or value has an unknown version."""
 
 
 def encode(part: OffsetKey | OffsetValue | GroupKey | GroupValue) -> bytes:
-    """A key or value with its version in front."""
+    """Encode a key or value, with its version in front."""
     version = _WRITTEN[type(part)]
     return _VERSION.pack(version) + part.write(version)
 
 
-def decode_key(data: bytes) -> OffsetKey | GroupKey:
+def decode_key(data: bytes) -> OffsetKey | GroupKey | ConsumerKey:
     (version,) = _VERSION.unpack_from(data)
+    consumer_key = CONSUMER_KEYS.get(version)
+    if consumer_key is not None:
+        return consumer_key.read(data, version, _VERSION.size)[0]
     if version == GROUP_KEY_VERSION:
         return GroupKey.read(data, version, _VERSION.size)[0]
     if version in OffsetKey.versions:
         return OffsetKey.read(data, version, _VERSION.size)[0]
-    raise UnknownRecordError(f"a key of version {version}")
+    raise UnknownRecordError(f"unknown key version {version}")
 
 
 def decode_offset(data: bytes) -> OffsetValue:
     (version,) = _VERSION.unpack_from(data)
     if version not in OffsetValue.versions:
-        raise UnknownRecordError(f"an offset of version {version}")
+        raise UnknownRecordError(f"unknown version {version} of an offset")
     return OffsetValue.read(data, version, _VERSION.size)[0]
 
 
 def decode_group(data: bytes) -> GroupValue:
     (version,) = _VERSION.unpack_from(data)
     if version not in GroupValue.versions:
-        raise UnknownRecordError(f"a group of version {version}")
+        raise UnknownRecordError(f"unknown version {version} of a group")
     return GroupValue.read(data, version, _VERSION.size)[0]
 
 
