@@ -2,5 +2,6 @@
 
 from skylog.broker.broker import Broker
 from skylog.broker.config import BrokerConfig, ServerConfig
+from skylog.broker.standalone import standalone_broker
 
-__all__ = ["Broker", "BrokerConfig", "ServerConfig"]
+__all__ = ["Broker", "BrokerConfig", "ServerConfig", "standalone_broker"]

@@ -1,4 +1,4 @@
-"""What a handler is: the unit in which the broker's APIs are written, one module each in `handlers`."""
+"""The form of a handler. Each API of the broker is one module in `handlers`."""
 
 from __future__ import annotations
 
@@ -12,34 +12,39 @@ from skylog.protocol.schema import Message
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
+    from skylog.broker.session import Session
 
 
 class Context(NamedTuple):
-    """Who asks, and in which version."""
+    """The session that a request comes from, and what its header says."""
 
     broker: Broker
-    connection: Connection
+    session: Session
     version: int
     correlation_id: int
     client_id: str | None
 
+    @property
+    def connection(self) -> Connection:
+        return self.session.connection
+
 
 Handle = Callable[[Context, Any], Message | Awaitable[Message]]
-"""A decoded request to its response, at once or later."""
+"""Turns a decoded request into its response, at once or later."""
 
 HandleFrame = Callable[[Context, memoryview, int], Reply | PendingReply | Awaitable[Reply | None] | None]
-"""A request still in its frame, with the position of its body, to the finished reply: for the data path.
+"""Turns a frame, given the position of the request's body in it, into the finished reply. For the data path.
 
 An awaitable is cancelled when the client leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """An API that is served: in which versions, and by whom.
+    """An API that the broker serves: its versions and its handler.
 
     `advertised_from` is lower than `low` only where clients draw conclusions from versions they never send. An API that
-    `may_wait` answers when others have done something; a broker that stops does not wait for it. Answers of one that
-    `has_large_answers` are encoded in a thread.
+    `may_wait` responds when other clients have done something; a stopping broker does not wait for it. Responses of an
+    API that `has_large_answers` are encoded in a thread.
     """
 
     key: ApiKey

@@ -1,6 +1,6 @@
-"""What a client may do with a resource, as the bit set that responses carry (KIP-430).
+"""The operations that a client may perform on a resource, as a bit set in responses (KIP-430).
 
-There is no authorizer, and without one Kafka tells every operation that the type of the resource has.
+There is no authorizer. Without one, Kafka returns every operation of the resource type.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ CLUSTER_OPERATIONS: Final = bit_set(
     AclOperation.ALTER_CONFIGS,
     AclOperation.IDEMPOTENT_WRITE,
 )
-NOT_ASKED_FOR: Final = -(2**31)
-"""What stands in their place where a request does not ask for them."""
+NOT_REQUESTED: Final = -(2**31)
+"""Returned instead if the request does not ask for the operations."""

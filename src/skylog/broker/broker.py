@@ -1,36 +1,44 @@
-"""The broker: puts storage, cluster metadata, network and handlers together, starts them and stops them."""
+"""The broker: assembles storage, cluster metadata, network and handlers, starts them and stops them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from random import Random
 from typing import Final, Protocol
 
-from skylog.broker.checks import Checks
+from skylog.broker.commits import Commits
 from skylog.broker.compactor import Compactor
-from skylog.broker.config import NodeFacts, ServerConfig, parse_listener
-from skylog.broker.coordinator import Coordinator
+from skylog.broker.config import DerivedConfig, ServerConfig, parse_listener
 from skylog.broker.dynamic_configs import DynamicConfigs
+from skylog.broker.election_rules import TopicRules
 from skylog.broker.fetch_sessions import FetchSessions
 from skylog.broker.flusher import Flusher
+from skylog.broker.group_coordinator import GroupCoordinator
 from skylog.broker.handlers import APIS
 from skylog.broker.housekeeping import Housekeeping
+from skylog.broker.leader_client import LeaderClient
+from skylog.broker.log_checker import LogChecker
+from skylog.broker.membership import Membership, StandaloneMembership
 from skylog.broker.metrics.pauses import PauseProbe
 from skylog.broker.metrics.requests import Requests
-from skylog.broker.partitions import Partitions
+from skylog.broker.partition_changes import PartitionChanges
+from skylog.broker.replica_placement import ReplicaPlacement
+from skylog.broker.replicas import Replicas
 from skylog.broker.router import Router
+from skylog.broker.time_slice import TimeSlice
 from skylog.broker.topic_rows import TopicRows
 from skylog.broker.topics import Topics
-from skylog.broker.turn import Turn
-from skylog.clock import Clock, SystemClock
-from skylog.cluster import BrokerImage, ClusterImage, ClusterMetadata, EmbeddedStore
+from skylog.broker.transaction_coordinator import TransactionCoordinator
+from skylog.clock import Clock
+from skylog.cluster import BrokerImage, ClusterImage, ClusterMetadata, MetadataStore
 from skylog.cluster.broker_configs import BrokerConfigs
-from skylog.errors import SkylogError
+from skylog.cluster.image import NO_CONTROLLER
 from skylog.net import Connection, Listener
 from skylog.storage import LogDir
-from skylog.storage.files import LogFile, OpenFile
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +49,7 @@ _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class Background(Protocol):
-    """Something that works unasked, so that nobody hears of its failures unless they are counted."""
+    """A background task. Its failures are counted and exported as metrics."""
 
     @property
     def failures(self) -> int: ...
@@ -50,140 +58,184 @@ class Background(Protocol):
 class Broker:
     """One broker. Use it as `await broker.start(host, port)` … `await broker.stop()`, on one event loop.
 
-    `background` has what works beside the requests, by name; whoever runs something beside the broker adds to it.
+    It gets its data directory, its session with the metadata store, its configuration and a clock. One of a cluster
+    also gets the id of the cluster and its membership; see `clustered.py`. `background` has the background tasks by
+    name; add further tasks that run beside the broker.
     """
 
     def __init__(
         self,
-        data_dir: Path,
-        config: ServerConfig | None = None,
-        clock: Clock | None = None,
-        open_file: OpenFile = LogFile,
+        log_dir: LogDir,
+        store: MetadataStore,
+        config: ServerConfig,
+        clock: Clock,
+        cluster_id: str | None = None,
+        membership: Callable[[Broker], Membership] | None = None,
     ) -> None:
-        self.config = config or ServerConfig()
-        self.clock = clock or SystemClock()
+        self.log_dir = log_dir
+        self._store = store
+        self.config = config
+        self.clock = clock
         self.apis = APIS
         self.executor = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="skylog-disk")
-        # Long work in Python has one thread of each kind: more would only compete with the event loop.
-        self.codec = ThreadPoolExecutor(1, thread_name_prefix="skylog-codec")  # decodes and encodes what is large
-        self.opener = ThreadPoolExecutor(1, thread_name_prefix="skylog-opener")  # opens batches that are produced
-        self.searcher = ThreadPoolExecutor(1, thread_name_prefix="skylog-searcher")  # looks for records by time
-        self.checks = Checks(self.executor)
-        self.log_dir = LogDir(data_dir, self.clock, open_file)
-        self.identity = self.log_dir.identify(self.config.broker.node_id)
-        self.facts = NodeFacts(broker_id=self.identity.node_id, log_dirs=str(self.log_dir.path.absolute()))
+        # Long work in Python gets one thread of each kind: more would compete with the event loop.
+        self.codec = ThreadPoolExecutor(1, thread_name_prefix="skylog-codec")  # decodes and encodes large messages
+        self.opener = ThreadPoolExecutor(1, thread_name_prefix="skylog-opener")  # opens produced batches
+        self.searcher = ThreadPoolExecutor(1, thread_name_prefix="skylog-searcher")  # searches for records by time
+        self.assigner = ThreadPoolExecutor(1, thread_name_prefix="skylog-assigner")  # assigns partitions of groups
+        self.checks = LogChecker(self.executor)
+        self.identity = self.log_dir.identify(self.config.broker.node_id, cluster_id)
+        self._make_membership = membership or (lambda broker: StandaloneMembership(broker.metadata))
+        self._is_replicated = membership is not None
+        self.derived_config = DerivedConfig(broker_id=self.identity.node_id, log_dirs=str(self.log_dir.path.absolute()))
         self.flusher = Flusher(self.executor)
+        self.commits = Commits(self.flusher)
         self.requests = Requests()
         self.pause_probe = PauseProbe()
         self.fetch_sessions = FetchSessions(self.config.broker.max_incremental_fetch_session_cache_slots)
         self.background: dict[str, Background] = {}
-        self.listener = Listener(self.config.net, Router(self, APIS))
+        self.router = Router(self, APIS)
+        self.listener = Listener(self.config.net, self.router.open_session)
 
     async def start(self, host: str, port: int) -> int:
-        """Open the logs and listen; the port that clients reach."""
+        """Open the logs, listen, and return the port."""
         node_id = self.identity.node_id
         self.started_at_ms = self.clock.now_ms()
-        self._store = EmbeddedStore(self.log_dir.path)
-        if self._store.is_new:
-            self._check_nothing_is_lost()
-        self.configs = DynamicConfigs(self.config, BrokerConfigs(self._store), node_id, self._reconfigure)
+        self.configs = DynamicConfigs(
+            self.config, BrokerConfigs(self._store), node_id, self._is_broker, self._reconfigure
+        )
         self.config = await self.configs.load()
         self._advertised = parse_listener(self.config.broker.advertised_listeners)
         self.listener.reconfigure(self.config.net)
-        self.metadata = ClusterMetadata(self._store, ClusterImage(self.identity.cluster_id, node_id, {}))
-        self.housekeeping = Housekeeping(
-            self.log_dir, lambda: self.partitions, self.flusher, self.executor, self.clock, self.config.broker
+        self.metadata = ClusterMetadata(
+            self._store,
+            ClusterImage(self.identity.cluster_id, NO_CONTROLLER if self._is_replicated else node_id, {}),
         )
-        self.partitions = Partitions(self.log_dir, self.config.log, self.executor, self.housekeeping.discard)
-        self.topics = Topics(self.metadata, self.partitions, self.config)
-        self.topic_rows = TopicRows(self.metadata)
-        self.coordinator = Coordinator(self, self.config.groups)
+        self.housekeeping = Housekeeping(
+            self.log_dir, lambda: self.replicas, self.flusher, self.executor, self.clock, self.config.broker
+        )
+        self.replicas = Replicas(
+            node_id,
+            self.log_dir,
+            self.config.log,
+            self.executor,
+            self.housekeeping.discard,
+            self.clock,
+            is_replicated=self._is_replicated,
+        )
+        self.election_rules = TopicRules(self.replicas)
+        self.membership = self._make_membership(self)
+        self.topics = Topics(
+            self.metadata,
+            self.replicas,
+            ReplicaPlacement(node_id, self.metadata, self.replicas, Random()),
+            self.election_rules,
+            self.config,
+        )
+        self.partition_changes = PartitionChanges(self.metadata, self.election_rules)
+        self.topic_rows = TopicRows(node_id, self.metadata, self.replicas)
+        self.leader_client = LeaderClient(self)
+        self.coordinator = GroupCoordinator(self, self.config.groups)
+        self.transactions = TransactionCoordinator(self, self.config.transactions)
         self.compactor = Compactor(
-            self.partitions, self.executor, self.clock, self.config.broker, self.housekeeping.discard
+            self.replicas, self.executor, self.clock, self.config.broker, self.housekeeping.discard
         )
         self.background |= {
+            "configuration": self.configs,
             "metadata": self.metadata,
             "housekeeping": self.housekeeping,
             "compactor": self.compactor,
             "coordinator": self.coordinator,
+            "transactions": self.transactions,
         }
-        self.metadata.listen(self.partitions.apply)
+        self.metadata.listen(self.replicas.apply)
         was_clean = self.log_dir.clean
-        await self.metadata.load()
-        if not was_clean:
-            await self.metadata.begin_epochs()
-        self.log_dir.opened(self.partitions.offline)
-        for folder in self.log_dir.leftovers(self.partitions.offline):
+        await self.membership.enter(was_clean)
+        self.log_dir.opened(self.replicas.offline)
+        for folder in self.log_dir.leftovers(self.replicas.offline):
             self.housekeeping.discard(folder)
         self._host = host
         self._port = await self.listener.start(host, port)
-        self.metadata.register(BrokerImage(node_id, host, self._port, self.config.broker.broker_rack or None))
+        self.replicas.is_running = True
+        await self.membership.register(self._registration())
         self.housekeeping.start()
         self.compactor.start()
         self.coordinator.start()
+        self.transactions.start()
+        self.configs.start()
         self.pause_probe.start()
         logger.info(
             "broker %d of cluster %s serves %d partitions from %s",
             node_id,
             self.identity.cluster_id,
-            len(self.partitions),
+            len(self.replicas),
             self.log_dir.path,
         )
         return self._port
 
-    def _check_nothing_is_lost(self) -> None:
-        """Without metadata every log would count as a deleted topic's, and be removed."""
-        folders = self.log_dir.folders_with_data()
-        if folders:
-            raise SkylogError(
-                f"{self.log_dir.path} has no metadata, but {len(folders)} logs with messages, such as "
-                f"{folders[0].name}: restore metadata.json from a copy, or remove the logs"
-            )
-
     async def stop(self) -> None:
-        """Answer what has been asked, bring everything to disk, and leave the mark of a clean stop."""
+        """Answer the requests under way, flush everything to disk, and leave the mark of a clean stop."""
+        await self.configs.stop()
+        await self.membership.hand_over()
         await self.listener.stop(STOP_GRACE_SECONDS)
         self.pause_probe.stop()
+        await self.transactions.stop()
         await self.coordinator.stop()
+        self.leader_client.close()
+        await self.membership.stop()
         await self.compactor.stop()
         await self.housekeeping.stop()
         await self._store.close()
+        await self.replicas.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._close_logs)
         logger.info("broker %d has stopped", self.identity.node_id)
 
     def _close_logs(self) -> None:
-        for executor in (self.codec, self.opener, self.searcher):
+        for executor in (self.codec, self.opener, self.searcher, self.assigner):
             executor.shutdown()
         self.executor.shutdown()
         self.log_dir.close()
 
     async def _reconfigure(self, config: ServerConfig) -> None:
-        """Put another configuration into force: the logs follow one after the other."""
+        """Apply another configuration. The logs are reconfigured one after the other."""
         before, self.config = self.config, config
         self._advertised = parse_listener(config.broker.advertised_listeners)
+        if config.broker.advertised_listeners != before.broker.advertised_listeners:
+            await self.membership.move(self._registration())
         self.listener.reconfigure(config.net)
         self.topics.reconfigure(config)
         self.housekeeping.reconfigure(config.broker)
         self.compactor.reconfigure(config.broker)
-        self.partitions.reconfigure(config.log)
+        self.replicas.reconfigure(config.log)
         if config.log != before.log:
             await self._reconfigure_logs()
+        self.membership.reconfigure(config.broker)
 
     async def _reconfigure_logs(self) -> None:
-        """Give every log the new defaults. A topic may change or go meanwhile, so it is looked up after each pause."""
-        turn = Turn()
+        """Give every log the new defaults. A topic may change or go meanwhile, so look it up after each pause."""
+        time_slice = TimeSlice()
         for name in list(self.metadata.image.topics):
-            for start in range(0, len(self.partitions.of_topic(name)), LOGS_AT_ONCE):
+            for start in range(0, len(self.replicas.of_topic(name)), LOGS_AT_ONCE):
                 topic = self.metadata.image.topics.get(name)
                 if topic is None:
                     break
-                config = self.partitions.config_of(topic)
-                for partition in self.partitions.of_topic(name)[start : start + LOGS_AT_ONCE]:
-                    partition.log.configure(config)
-                await turn.give_way()
+                config = self.replicas.config_of(topic)
+                for partition in self.replicas.of_topic(name)[start : start + LOGS_AT_ONCE]:
+                    self.replicas.configure(partition, config)
+                await time_slice.yield_if_over()
+
+    def _is_broker(self, name: str) -> bool:
+        return any(str(node_id) == name for node_id in self.metadata.image.brokers)
+
+    def _registration(self) -> BrokerImage:
+        """Return the address for other brokers: the advertised one, or the one to listen on, by name if that is all."""
+        host, port = self._advertised or (self._host, self._port)
+        if host in _WILDCARDS:
+            host = socket.gethostname() if self._is_replicated else host
+        return BrokerImage(self.identity.node_id, host, port, self.config.broker.broker_rack or None)
 
     def addresses(self, connection: Connection) -> list[BrokerImage]:
-        """The brokers, each at an address that the client on `connection` can reach."""
+        """Return the brokers, each with an address that the client on `connection` can reach."""
         return [
             self._own_address(connection) if node_id == self.identity.node_id else image
             for node_id, image in self.metadata.image.brokers.items()

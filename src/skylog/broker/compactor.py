@@ -1,7 +1,7 @@
-"""Runs compaction: picks the log that needs it most, has it cleaned in another process, swaps the result in.
+"""Runs compaction: selects the log with the most dirty bytes, cleans it in another process, and swaps the result in.
 
-A job works on the folder itself, by descriptor, not on the folder's name: a topic that is deleted and created again
-under the same name is another folder, which the job cannot touch.
+A job uses a descriptor of the folder, not its name. A topic that is deleted and created again under the same name has
+another folder, which the job cannot touch.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from skylog.broker.config import BrokerConfig
-from skylog.broker.partitions import Partitions
+from skylog.broker.replicas import Replicas
 from skylog.clock import Clock
 from skylog.errors import SkylogError
 from skylog.storage import Log
-from skylog.storage.cleaner import KEY_BYTES, CleanJob, CleanResult
-from skylog.storage.compaction import commit
+from skylog.storage.clean_job import KEY_BYTES, CleanJob, CleanResult
+from skylog.storage.compaction import commit, swap_path
 
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 60.0
 LAST_RETRY_SECONDS: Final = 3600.0
-_LAST_WORDS_BYTES: Final = 2000
+_MAX_STDERR_BYTES: Final = 2000
 
 
 class Uncleanable(NamedTuple):
-    """A log that is set aside: why, how often its cleaning has failed, and when it is tried again."""
+    """A log that is set aside: the last error, the number of failures, and the time of the next attempt."""
 
     reason: str
     failures: int
@@ -42,36 +42,36 @@ class Uncleanable(NamedTuple):
 
 
 class Compactor:
-    """One job at a time.
+    """Runs one job at a time.
 
-    A job that fails is logged and counted in `failures`. Its log is set aside in `uncleanable`, for longer with each
-    failure, and the others have their turn.
+    A failed job is logged and counted in `failures`. Its log is set aside in `uncleanable`, for longer after each
+    failure, and the other logs continue.
     """
 
     def __init__(
         self,
-        partitions: Partitions,
+        replicas: Replicas,
         executor: ThreadPoolExecutor,
         clock: Clock,
         config: BrokerConfig,
         discard: Callable[[Path], None],
     ) -> None:
-        self._partitions = partitions
+        self._replicas = replicas
         self._executor = executor
         self._clock = clock
         self._config = config
         self._discard = discard
         self._task: asyncio.Task[None] | None = None
-        self._looked_at = clock.monotonic()
+        self._checked_at = clock.monotonic()
         self._cleaning: Log | None = None
         self._process: asyncio.subprocess.Process | None = None
         self.uncleanable: dict[Log, Uncleanable] = {}
         self.failures = 0
-        partitions.on_removal(self._abandon)
-        self.runs = self.read_bytes = self.written_bytes = self.dropped_records = 0  # since the start
+        replicas.on_removal(self._abandon)
+        self.runs = self.read_bytes = self.written_bytes = self.dropped_records = 0  # since startup
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Use another configuration from the next turn on."""
+        """Use another configuration from the next run on."""
         self._config = config
 
     def start(self) -> None:
@@ -85,12 +85,12 @@ class Compactor:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process is cleaning a log now."""
+        """Whether a cleaning process is running."""
         return self._process is not None and self._process.returncode is None
 
     @property
-    def since_last_look_ms(self) -> int:
-        return int((self._clock.monotonic() - self._looked_at) * 1000)
+    def since_last_check_ms(self) -> int:
+        return int((self._clock.monotonic() - self._checked_at) * 1000)
 
     async def _repeat(self) -> None:
         while True:
@@ -100,14 +100,14 @@ class Compactor:
                     pass
             except Exception:
                 self.failures += 1
-                logger.exception("compaction failed and is tried again")
+                logger.exception("compaction failed, retrying")
 
     async def clean_one(self) -> bool:
-        """Clean the dirtiest log that is due; whether there was one."""
+        """Clean the due log with the most dirty bytes. Return False if no log is due."""
         now_ms = self._clock.now_ms()
-        self._looked_at = now = self._clock.monotonic()
+        self._checked_at = now = self._clock.monotonic()
         max_keys = self._config.log_cleaner_dedupe_buffer_size // KEY_BYTES
-        logs = [partition.log for partition in self._partitions.all() if self._may_clean(partition.log, now)]
+        logs = [partition.log for partition in self._replicas.all() if self._may_clean(partition.log, now)]
         due = [(log, job) for log in logs if (job := log.plan_cleaning(now_ms, max_keys)) is not None]
         if not due:
             return False
@@ -116,7 +116,7 @@ class Compactor:
         try:
             await self._clean(log, job)
             self.uncleanable.pop(log, None)
-        except Exception as error:  # whatever it was, the other logs must have their turn
+        except Exception as error:  # whatever the error, the other logs must be cleaned
             if not log.is_retired:
                 self._set_aside(log, error)
         finally:
@@ -133,23 +133,28 @@ class Compactor:
         failures = before.failures + 1 if before is not None else 1
         seconds = min(FIRST_RETRY_SECONDS * 2 ** (failures - 1), LAST_RETRY_SECONDS)
         self.uncleanable[log] = Uncleanable(str(error), failures, self._clock.monotonic() + seconds)
-        logger.error("%s cannot be compacted and is left alone for %.0f s: %s", log.name, seconds, error)
+        logger.error("cannot compact %s, retrying in %.0f s: %s", log.name, seconds, error)
 
     def _abandon(self, log: Log) -> None:
-        """A topic was deleted: stop working on its log."""
+        """Stop cleaning the log of a deleted topic."""
         self.uncleanable.pop(log, None)
         if log is self._cleaning and self._process is not None and self.is_running:
             self._process.kill()
 
     async def _clean(self, log: Log, job: CleanJob) -> None:
-        with _folder_itself(job.directory) as (folder, descriptor):
+        """Run a job, and swap its results in unless the log is truncated meanwhile, as a follower's may be."""
+        truncations = log.truncations
+        with _open_folder(job.directory) as (folder, descriptor):
             result = await self._run(dataclasses.replace(job, directory=folder), descriptor)
             loop = asyncio.get_running_loop()
             for cleaned in result.segments:
                 await loop.run_in_executor(self._executor, commit, folder, cleaned)
+                if log.truncations != truncations:
+                    swap_path(folder, cleaned).unlink()
+                    return
                 for path in log.replace(cleaned):
                     self._discard(path)
-        if log.is_retired:
+        if log.is_retired or log.truncations != truncations:
             return
         log.first_dirty_offset = result.clean_to
         self.runs += 1
@@ -167,7 +172,7 @@ class Compactor:
         )
 
     async def _run(self, job: CleanJob, descriptor: int) -> CleanResult:
-        """Have another process do the job. Raises SkylogError with its last words where it fails."""
+        """Run a job in another process. Raises SkylogError with the end of its stderr if it fails."""
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -178,7 +183,7 @@ class Compactor:
             stderr=asyncio.subprocess.PIPE,
             pass_fds=(descriptor,),
         )
-        if self._cleaning is not None and self._cleaning.is_retired:  # while the process was being started
+        if self._cleaning is not None and self._cleaning.is_retired:  # deleted while the process was being started
             process.kill()
         try:
             out, error = await process.communicate(pickle.dumps(job))
@@ -187,8 +192,8 @@ class Compactor:
             await process.wait()
             raise
         if process.returncode != 0:
-            last_words = error[-_LAST_WORDS_BYTES:].decode(errors="replace")
-            raise SkylogError(f"cleaning ended with {process.returncode}: {last_words}")
+            reason = error[-_MAX_STDERR_BYTES:].decode(errors="replace")
+            raise SkylogError(f"the cleaning process ended with {process.returncode}: {reason}")
         result = pickle.loads(out)
         assert isinstance(result, CleanResult)
         return result
@@ -199,10 +204,12 @@ def _dirty_bytes(job: CleanJob) -> int:
 
 
 @contextmanager
-def _folder_itself(directory: Path) -> Iterator[tuple[Path, int]]:
-    """A path to the folder that is at `directory` now, wherever it is moved, and the descriptor that it hangs on."""
+def _open_folder(directory: Path) -> Iterator[tuple[Path, int]]:
+    """Open the folder at `directory`. Yield a path that stays valid if it is renamed, and the descriptor behind it."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield Path(f"/proc/self/fd/{descriptor}"), descriptor
+        # Only Linux has such a path. Elsewhere a topic must not be deleted and created again while it is compacted.
+        stable = Path(f"/proc/self/fd/{descriptor}")
+        yield (stable if stable.exists() else directory), descriptor
     finally:
         os.close(descriptor)

@@ -1,10 +1,11 @@
-"""The broker's configuration: its own keys, those of network and groups, the defaults for topics, in one name space.
+"""The broker's configuration: its own keys, those of network, groups and transactions, and the topic defaults,
+in one namespace.
 
-Keys are Kafka's. A topic's default is set by the key that Kafka gives it on the broker (`log.retention.ms` for
-`retention.ms`); `log.retention.hours` and its like are understood as the milliseconds they stand for.
+Keys have Kafka's names. The broker key of a topic key sets its default for all topics (`log.retention.ms` for
+`retention.ms`). `log.retention.hours` and similar keys are converted to milliseconds.
 
-Some keys may change at run time, for this broker or for all (KIP-226). The value in force is the first that is set: for
-this broker at run time, for all brokers at run time, at the start, by default.
+Some keys can change at run time, for this broker or for all (KIP-226). The effective value is the first of: this
+broker's at run time, all brokers' at run time, the one given at startup, the default.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from typing import Any, Final
 
 from skylog.config import Setting, UpdateMode, parse, setting, settings
 from skylog.errors import ConfigError
-from skylog.groups import GroupConfig
+from skylog.groups import ConsumerGroupConfig, GroupConfig
 from skylog.net import NetConfig
+from skylog.replication.token_bucket import UNLIMITED
 from skylog.storage import LogConfig
+from skylog.transactions import TransactionConfig
+
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 _HOUR_MS: Final = 60 * 60 * 1000
 _IN_OTHER_UNITS: Final = {
@@ -33,7 +38,7 @@ _LISTENER = re.compile(r"(?:PLAINTEXT://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<po
 
 
 def parse_listener(text: str) -> tuple[str, int] | None:
-    """Host and port of `PLAINTEXT://host:port`; None for an empty text. Raises ConfigError."""
+    """Return host and port of `PLAINTEXT://host:port`, None for an empty string. Raises ConfigError."""
     if not text:
         return None
     match = _LISTENER.fullmatch(text.strip())
@@ -46,114 +51,235 @@ def _check_listener(text: str) -> str | None:
     return None if not text or _LISTENER.fullmatch(text) else "expected PLAINTEXT://host:port"
 
 
+def _check_selector(text: str) -> str | None:
+    return None if text in ("", RACK_AWARE_SELECTOR) else f"expected {RACK_AWARE_SELECTOR}, or nothing for the leader"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The keys of the broker itself."""
+    """Settings of the broker itself."""
 
     advertised_listeners: str = setting(
         "advertised.listeners",
         "",
-        "The address that clients are told, as PLAINTEXT://host:port. By default the one that is listened on; with a "
-        "wildcard address, the one at which the client has reached the broker.",
+        "The address that the broker returns to clients, as PLAINTEXT://host:port. By default the address it listens "
+        "on; if that is a wildcard, the address the client connected to.",
         check=_check_listener,
         update_mode=UpdateMode.PER_BROKER,
     )
     auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable", True, "Create a topic when a client first asks for it."
+        "auto.create.topics.enable", True, "Create a topic when a client first requests its metadata."
     )
-    broker_rack: str = setting("broker.rack", "", "The rack that clients are told, for reading nearby.")
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable",
+        True,
+        "Move leaders back to the preferred replicas, as the controller of a cluster.",
+    )
+    broker_rack: str = setting("broker.rack", "", "The rack of this broker, as returned to clients.")
     default_replication_factor: int = setting(
-        "default.replication.factor", 1, "Replicas of a topic that is created without a number.", kind="int", minimum=1
+        "default.replication.factor",
+        1,
+        "Replication factor of topics created without one.",
+        kind="int",
+        minimum=1,
     )
-    delete_topic_enable: bool = setting("delete.topic.enable", True, "Let clients delete topics.")
+    delete_topic_enable: bool = setting("delete.topic.enable", True, "Allow clients to delete topics.")
     fetch_max_bytes: int = setting(
-        "fetch.max.bytes", 55 * 1024 * 1024, "The largest fetch response, one batch excepted.", kind="int", minimum=1024
+        "fetch.max.bytes",
+        55 * 1024 * 1024,
+        "Maximum size of a fetch response. A first batch that is larger is still returned.",
+        kind="int",
+        minimum=1024,
+    )
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        UNLIMITED,
+        "Bytes per second that this broker may copy of throttled replicas: those that are not in sync and that "
+        "follower.replication.throttled.replicas of their topic has.",
+        minimum=0,
+        update_mode=UpdateMode.CLUSTER_WIDE,
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds",
+        300,
+        "How often the controller looks for leaders to move back.",
+        minimum=1,
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        "leader.imbalance.per.broker.percentage",
+        10,
+        "Leaders are moved back to a broker if others lead more than this percentage of its partitions.",
+        kind="int",
+        minimum=0,
+    )
+    leader_replication_throttled_rate: int = setting(
+        "leader.replication.throttled.rate",
+        UNLIMITED,
+        "Bytes per second that this broker may send to replicas that are not in sync, of the partitions that "
+        "leader.replication.throttled.replicas of their topic has.",
+        minimum=0,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     )
     log_cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms",
         15_000,
-        "How often logs that want compaction are looked for.",
+        "How often to check for logs that need compaction.",
         minimum=1,
         update_mode=UpdateMode.CLUSTER_WIDE,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",
         134_217_728,
-        "Memory for the keys of one compaction; a log with more keys is cleaned in several rounds.",
+        "Memory for the keys of one compaction run. A log with more keys is compacted in several runs.",
         minimum=1024 * 1024,
         update_mode=UpdateMode.CLUSTER_WIDE,
     )
-    log_cleaner_enable: bool = setting("log.cleaner.enable", True, "Compact topics whose cleanup.policy asks for it.")
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable", True, "Compact topics whose cleanup.policy contains compact."
+    )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
         60_000,
-        "How often it is written down how far the logs are on disk.",
+        "How often to write the checkpoint files. Recovery after a crash starts from the last checkpoint.",
         kind="int",
         minimum=1,
     )
     log_flush_scheduler_interval_ms: int = setting(
-        "log.flush.scheduler.interval.ms", 1000, "How often flush.ms is looked at.", minimum=1
+        "log.flush.scheduler.interval.ms", 1000, "How often to check for logs to fsync because of flush.ms.", minimum=1
     )
     log_retention_check_interval_ms: int = setting(
-        "log.retention.check.interval.ms", 300_000, "How often old segments are looked for.", minimum=1
+        "log.retention.check.interval.ms",
+        300_000,
+        "How often to check for segments to delete and producer ids to expire.",
+        minimum=1,
+    )
+    log_scrub_bytes_per_second: int = setting(
+        "log.scrub.bytes.per.second",
+        2 * 1024 * 1024,
+        "How fast a broker of a cluster reads its replicas in the background, to find damaged batches and repair them "
+        "from another replica. 0 turns it off.",
+        minimum=0,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         "max.incremental.fetch.session.cache.slots",
         1000,
-        "Consumers whose partitions are remembered between fetches; others send them with each.",
+        "Maximum number of fetch sessions. Consumers without one send all their partitions with every fetch.",
         kind="int",
         minimum=0,
     )
-    node_id: int = setting("node.id", 1, "This broker's number in its cluster.", kind="int", minimum=0)
+    node_id: int = setting("node.id", 1, "The id of this broker in its cluster.", kind="int", minimum=0)
     num_partitions: int = setting(
-        "num.partitions", 1, "Partitions of a topic that is created without a number.", kind="int", minimum=1
+        "num.partitions",
+        1,
+        "Number of partitions of topics created without one.",
+        kind="int",
+        minimum=1,
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         86_400_000,
-        "Forget an idempotent producer that has been silent this long.",
+        "Expire the state of an idempotent producer after this time without a batch.",
         kind="int",
         minimum=1,
         update_mode=UpdateMode.CLUSTER_WIDE,
     )
+    replica_fetch_max_bytes: int = setting(
+        "replica.fetch.max.bytes",
+        1024 * 1024,
+        "How much a follower fetches of one partition at once. A first batch that is larger is still fetched.",
+        kind="int",
+        minimum=1,
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        "replica.fetch.response.max.bytes",
+        10 * 1024 * 1024,
+        "How much a follower fetches from one leader at once.",
+        kind="int",
+        minimum=1,
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        "replica.fetch.wait.max.ms",
+        500,
+        "How long a leader may hold a follower's fetch that finds nothing new.",
+        kind="int",
+        minimum=1,
+    )
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        30_000,
+        "A follower that has not caught up for this time is removed from the in-sync replicas.",
+        minimum=1,
+    )
+    replica_selector_class: str = setting(
+        "replica.selector.class",
+        "",
+        f"Which replica consumers read from. Empty: the leader. `{RACK_AWARE_SELECTOR}`: a follower in the consumer's "
+        "rack (`client.rack`), if the leader is in another one.",
+        check=_check_selector,
+    )
+    zookeeper_connection_timeout_ms: int = setting(
+        "zookeeper.connection.timeout.ms",
+        18_000,
+        "How long a broker of a cluster tries to reach ZooKeeper when it starts.",
+        kind="int",
+        minimum=1,
+    )
+    zookeeper_session_timeout_ms: int = setting(
+        "zookeeper.session.timeout.ms",
+        6000,
+        "A broker that has lost contact with ZooKeeper for this long is no longer part of the cluster. Then other "
+        "brokers lead its partitions.",
+        kind="int",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
-    """What a broker tells of itself in Kafka's keys although nobody sets it by them."""
+class DerivedConfig:
+    """Keys that DescribeConfigs reports but that cannot be set: their values come from elsewhere."""
 
-    broker_id: int = setting("broker.id", 1, "The same as node.id.", kind="int")
+    broker_id: int = setting("broker.id", 1, "Same as node.id.", kind="int")
     log_dirs: str = setting("log.dirs", "", "The data directory.")
+
+
+_OWNERS: Final = (BrokerConfig, NetConfig, GroupConfig, ConsumerGroupConfig, TransactionConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """All of a server's configuration.
+    """The whole configuration of a server.
 
-    `given` are the keys that somebody set for the start, `cluster` those set at run time for all brokers and `own` for
-    this one, as they were set.
+    `static` has the keys given at startup, `cluster_wide` those set at run time for all brokers, and `per_broker` those
+    set at run time for this broker, with their values as they were set.
     """
 
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     net: NetConfig = field(default_factory=NetConfig)
     log: LogConfig = field(default_factory=LogConfig)
     groups: GroupConfig = field(default_factory=GroupConfig)
-    given: Mapping[str, str] = field(default_factory=dict)
-    cluster: Mapping[str, str] = field(default_factory=dict)
-    own: Mapping[str, str] = field(default_factory=dict)
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
+    consumer_groups: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
+    static: Mapping[str, str] = field(default_factory=dict)
+    cluster_wide: Mapping[str, str] = field(default_factory=dict)
+    per_broker: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> ServerConfig:
-        """Raises ConfigError for a key that is unknown, naming the nearest one, and for a value that does not fit."""
-        given = dict(_in_milliseconds(_as_node_id(values)))
-        return replace(cls()._overlaid(given), given=given)
+        """Parse settings. Raises ConfigError for an unknown key, naming the nearest one, and for an invalid value."""
+        static = dict(_in_milliseconds(_as_node_id(values)))
+        return replace(cls()._overlaid(static), static=static)
 
-    def with_dynamic(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> ServerConfig:
-        """This configuration of the start with what was set at run time. Raises ConfigError."""
-        return replace(self._overlaid({**cluster, **own}), cluster=dict(cluster), own=dict(own))
+    def with_dynamic(self, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> ServerConfig:
+        """Return this startup configuration with the settings made at run time applied. Raises ConfigError."""
+        return replace(
+            self._overlaid({**cluster_wide, **per_broker}),
+            cluster_wide=dict(cluster_wide),
+            per_broker=dict(per_broker),
+        )
 
     def _overlaid(self, values: Mapping[str, str]) -> ServerConfig:
-        parts: dict[type, dict[str, str]] = {BrokerConfig: {}, NetConfig: {}, LogConfig: {}, GroupConfig: {}}
+        parts: dict[type, dict[str, str]] = {owner: {} for owner in (*_OWNERS, LogConfig)}
         for key, value in values.items():
             owner, known = find_broker_key(key)
             replace(known, key=key).parse(value)  # an error names the broker's key, not the topic's
@@ -164,26 +290,35 @@ class ServerConfig:
             net=parse(NetConfig, parts[NetConfig], self.net),
             log=parse(LogConfig, parts[LogConfig], self.log),
             groups=parse(GroupConfig, parts[GroupConfig], self.groups),
+            transactions=parse(TransactionConfig, parts[TransactionConfig], self.transactions),
+            consumer_groups=parse(ConsumerGroupConfig, parts[ConsumerGroupConfig], self.consumer_groups),
         )
 
     def effective(self) -> dict[str, tuple[Setting, Any]]:
-        """Every broker key with its setting and the value in force, sorted."""
+        """Return every broker key with its setting and effective value, sorted by key."""
         return {key: (known, self.value_of(key)) for key, (_, known) in sorted(_owners().items())}
 
     def value_of(self, key: str) -> Any:
-        """The value in force of a broker's key. Raises ConfigError."""
+        """Return the effective value of a broker key. Raises ConfigError."""
         owner, known = find_broker_key(key)
-        parts = {BrokerConfig: self.broker, NetConfig: self.net, LogConfig: self.log, GroupConfig: self.groups}
+        parts = {
+            BrokerConfig: self.broker,
+            NetConfig: self.net,
+            LogConfig: self.log,
+            GroupConfig: self.groups,
+            TransactionConfig: self.transactions,
+            ConsumerGroupConfig: self.consumer_groups,
+        }
         return getattr(parts[owner], known.field)
 
 
 def broker_keys() -> list[str]:
-    """Every key that a broker's configuration may have."""
-    return sorted([*_owners(), *_IN_OTHER_UNITS, *settings(NodeFacts)])
+    """Return every key that a broker's configuration accepts."""
+    return sorted([*_owners(), *_IN_OTHER_UNITS, *settings(DerivedConfig)])
 
 
 def find_broker_key(key: str) -> tuple[type, Setting]:
-    """The part of the configuration that has a broker's key, and its setting. Raises ConfigError."""
+    """Return the class that declares a broker key, and its setting. Raises ConfigError."""
     try:
         return _owners()[key]
     except KeyError:
@@ -191,21 +326,21 @@ def find_broker_key(key: str) -> tuple[type, Setting]:
 
 
 def check_dynamic(key: str, *, for_one_broker: bool) -> None:
-    """Raise ConfigError unless a key may be set at run time, for one broker or for all of them."""
-    if key in _IN_OTHER_UNITS or key in settings(NodeFacts):
+    """Raise ConfigError unless the key can be set at run time, for one broker or for all of them."""
+    if key in _IN_OTHER_UNITS or key in settings(DerivedConfig):
         mode = UpdateMode.READ_ONLY
     else:
         mode = find_broker_key(key)[1].update_mode
     if mode is UpdateMode.READ_ONLY:
-        raise ConfigError(f"'{key}' is read when the broker starts and cannot be changed at run time")
+        raise ConfigError(f"'{key}' is read at startup and cannot be changed at run time")
     if mode is UpdateMode.PER_BROKER and not for_one_broker:
-        raise ConfigError(f"'{key}' can be set for one broker, not for all of them: name the broker's id")
+        raise ConfigError(f"'{key}' cannot be set for all brokers, only for one: give the broker's id")
 
 
 @cache
 def _owners() -> dict[str, tuple[type, Setting]]:
     owners: dict[str, tuple[type, Setting]] = {}
-    for owner in (BrokerConfig, NetConfig, GroupConfig):
+    for owner in _OWNERS:
         owners.update({key: (owner, known) for key, known in settings(owner).items()})
     for known in settings(LogConfig).values():
         if known.broker_key:
@@ -214,16 +349,16 @@ def _owners() -> dict[str, tuple[type, Setting]]:
 
 
 def _as_node_id(values: Mapping[str, str]) -> dict[str, str]:
-    """`values` with `broker.id` under its newer name. Raises ConfigError where both are given and differ."""
+    """Rename `broker.id` to `node.id`. Raises ConfigError if both are given and differ."""
     renamed = dict(values)
     broker_id = renamed.pop("broker.id", None)
     if broker_id is not None and renamed.setdefault("node.id", broker_id) != broker_id:
-        raise ConfigError(f"broker.id={broker_id} and node.id={renamed['node.id']} are the same thing and must agree")
+        raise ConfigError(f"broker.id={broker_id} and node.id={renamed['node.id']} are the same setting but differ")
     return renamed
 
 
 def _in_milliseconds(values: Mapping[str, str]) -> list[tuple[str, str]]:
-    """`values` with hours and minutes turned into milliseconds; where several are given, the finest unit wins."""
+    """Convert hours and minutes to milliseconds. If several units are given, the finest takes precedence."""
     coarse = {}
     for key, (target, unit_ms) in _IN_OTHER_UNITS.items():
         if key in values and target not in values:
@@ -237,10 +372,10 @@ def _in_milliseconds(values: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _unknown(key: str) -> ConfigError:
     if key == "log.dirs":
-        return ConfigError("'log.dirs' is the data directory, which --data-dir sets")
+        return ConfigError("'log.dirs' cannot be set; set the data directory with --data-dir")
     close = difflib.get_close_matches(key, broker_keys(), n=1, cutoff=0.5)
     topic_key = settings(LogConfig).get(key)
     if topic_key is not None and topic_key.broker_key:
-        return ConfigError(f"'{key}' is a topic's key; its default for all topics is '{topic_key.broker_key}'")
+        return ConfigError(f"'{key}' is a topic key; set its default for all topics with '{topic_key.broker_key}'")
     hint = f"; did you mean '{close[0]}'?" if close else ""
     return ConfigError(f"unknown configuration key '{key}'{hint}")

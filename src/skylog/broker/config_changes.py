@@ -1,4 +1,4 @@
-"""How clients change configuration: single keys of what is set, or all of it, for topics, brokers and loggers."""
+"""Changes the configuration of topics, brokers and loggers for clients: single keys, or all of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from skylog.broker.config import find_broker_key
+from skylog.broker.config_descriptions import ResourceType
 from skylog.broker.logger_levels import change_levels
-from skylog.broker.topic_configs import Resource
 from skylog.config import Setting, settings
 from skylog.errors import ConfigError, ErrorCode, KafkaError
 from skylog.storage import LogConfig
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs does to a key."""
+    """The operations of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -30,38 +30,40 @@ class Operation(IntEnum):
 _OPERATIONS: Final = frozenset(Operation)
 
 
-class Change(NamedTuple):
+class ConfigChange(NamedTuple):
     key: str
     operation: int
     value: str | None
 
 
 Lookup = Callable[[str], tuple[Setting, Any] | None]
-"""The setting of a key and its value where nothing is set; None for an unknown key."""
+"""Returns the setting of a key and its default value, None for an unknown key."""
 
 
 async def alter(
-    broker: Broker, resource_type: int, name: str, changes: Sequence[Change], *, whole: bool, validate_only: bool
+    broker: Broker, resource_type: int, name: str, changes: Sequence[ConfigChange], *, whole: bool, validate_only: bool
 ) -> None:
-    """Change what is set for a resource; `whole` forgets first what was set. Raises KafkaError."""
+    """Change the settings of a resource; `whole` replaces all of them. Raises KafkaError."""
     check_changes(changes)
-    if resource_type == Resource.TOPIC:
+    if resource_type == ResourceType.TOPIC:
         await _alter_topic(broker, name, changes, whole, validate_only)
-    elif resource_type == Resource.BROKER:
+    elif resource_type == ResourceType.BROKER:
         lookup = partial(_broker_lookup, broker)
         await broker.configs.alter(
             name, lambda present: change_configs({} if whole else present, lookup, changes), validate_only=validate_only
         )
-    elif resource_type == Resource.BROKER_LOGGER and not whole:
+    elif resource_type == ResourceType.BROKER_LOGGER and not whole:
         broker.configs.check_name(name)
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "loggers belong to one broker: name its id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "loggers belong to one broker: give the broker's id")
         change_levels(changes, validate_only=validate_only)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} cannot be altered here")
 
 
-async def _alter_topic(broker: Broker, name: str, changes: Sequence[Change], whole: bool, validate_only: bool) -> None:
+async def _alter_topic(
+    broker: Broker, name: str, changes: Sequence[ConfigChange], whole: bool, validate_only: bool
+) -> None:
     topic = broker.topics.get(name)
     defaults = broker.config.log
 
@@ -69,10 +71,13 @@ async def _alter_topic(broker: Broker, name: str, changes: Sequence[Change], who
         known = settings(LogConfig).get(key)
         return None if known is None else (known, getattr(defaults, known.field))
 
-    configs = change_configs({} if whole else topic.configs, lookup, changes)
-    broker.topics.check_configs(name, configs)
-    if not validate_only:
-        await broker.topics.configure(topic, configs)
+    def changed(present: Mapping[str, str]) -> dict[str, str]:
+        return change_configs({} if whole else present, lookup, changes)
+
+    if validate_only:
+        broker.topics.check_configs(name, changed(topic.configs))
+    else:
+        await broker.topics.configure(topic, changed)
 
 
 def _broker_lookup(broker: Broker, key: str) -> tuple[Setting, Any] | None:
@@ -82,19 +87,19 @@ def _broker_lookup(broker: Broker, key: str) -> tuple[Setting, Any] | None:
         return None
 
 
-def check_changes(changes: Sequence[Change]) -> None:
-    """Raise INVALID_REQUEST for changes that make no sense, whatever their keys."""
+def check_changes(changes: Sequence[ConfigChange]) -> None:
+    """Raise INVALID_REQUEST for repeated keys, unknown operations and missing values."""
     if len({change.key for change in changes}) != len(changes):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a key stands twice in one request")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a key appears more than once in the request")
     for key, operation, value in changes:
         if operation not in _OPERATIONS:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}: there is no operation {operation}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}: unknown operation {operation}")
         if value is None and operation != Operation.DELETE:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}: a value is missing")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}: the value is missing")
 
 
-def change_configs(present: Mapping[str, str], lookup: Lookup, changes: Sequence[Change]) -> dict[str, str]:
-    """What is set after the changes. Raises INVALID_CONFIG; whether the values fit is for others to say."""
+def change_configs(present: Mapping[str, str], lookup: Lookup, changes: Sequence[ConfigChange]) -> dict[str, str]:
+    """Return the settings after the changes. Raises INVALID_CONFIG; does not validate the values."""
     result = dict(present)
     for key, operation, value in changes:
         if operation == Operation.DELETE:
@@ -108,7 +113,7 @@ def change_configs(present: Mapping[str, str], lookup: Lookup, changes: Sequence
 def _change_list(present: Mapping[str, str], lookup: Lookup, key: str, operation: int, value: str) -> str:
     found = lookup(key)
     if found is None or found[0].kind != "list":
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is no list, it can only be set or deleted")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is not a list, it can only be set or deleted")
     known, default = found
     try:
         items = list(known.parse(present[key]) if key in present else default)

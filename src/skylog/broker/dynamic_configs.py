@@ -1,7 +1,8 @@
-"""The configuration of this broker as it changes at run time (KIP-226).
+"""Broker settings that change at run time (KIP-226).
 
-A change is checked as a whole, stored, and then applied, so what a client was acknowledged survives a restart. What is
-stored but no longer fits, after a downgrade for example, is logged and left out: a broker must start.
+A change is validated as a whole, stored, and then applied, so an acknowledged change survives a restart. A broker also
+applies changes that were made through others, as soon as the metadata store reports them. A stored setting that is no
+longer valid, after a downgrade for example, is logged and ignored, so that the broker starts.
 """
 
 from __future__ import annotations
@@ -17,72 +18,125 @@ from skylog.errors import ConfigError, ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 Apply = Callable[[ServerConfig], Awaitable[None]]
-"""Puts a configuration into force."""
+"""Applies a configuration to the running broker."""
 
 Alter = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""From what is set for a broker to what is to be set."""
+"""Returns the new settings of a broker, given the present ones."""
 
 
 class DynamicConfigs:
-    """The only way to change a running broker's configuration. Lives on the event loop; one change at a time."""
+    """Changes a running broker's configuration, one change at a time. Use it on the event loop only.
 
-    def __init__(self, static: ServerConfig, stored: BrokerConfigs, node_id: int, apply: Apply) -> None:
-        self._static = static
+    `failures` counts changes that could not be applied.
+    """
+
+    def __init__(
+        self,
+        static: ServerConfig,
+        stored: BrokerConfigs,
+        node_id: int,
+        is_broker: Callable[[str], bool],
+        apply: Apply,
+    ) -> None:
+        self._static = self._applied = static
         self._stored = stored
         self._name = str(node_id)
+        self._is_broker = is_broker
         self._apply = apply
         self._changing = asyncio.Lock()
+        self._has_changed = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+        self.failures = 0
 
     async def load(self) -> ServerConfig:
-        """The configuration to start with: what was set for the start and at run time."""
-        await self._stored.load()
-        return self._static.with_dynamic(self._usable(ALL_BROKERS), self._usable(self._name))
+        """Return the configuration to start with: the startup settings and the stored ones."""
+        await self._stored.load(self._has_changed.set)
+        self._applied = self._effective()
+        return self._applied
 
-    def _usable(self, name: str) -> dict[str, str]:
-        """What is stored for `name` and fits."""
+    def start(self) -> None:
+        """Apply what other brokers have changed, from now on."""
+        self._following = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            await self._has_changed.wait()
+            self._has_changed.clear()
+            try:
+                async with self._changing:
+                    await self._apply_stored()
+            except Exception:
+                self.failures += 1
+                logger.exception("a change of the configuration could not be applied")
+
+    async def _apply_stored(self) -> None:
+        config = self._effective()
+        if config != self._applied:
+            logger.info("settings at run time: %s for all brokers, %s here", config.cluster_wide, config.per_broker)
+            await self._apply(config)
+            self._applied = config
+
+    def _effective(self) -> ServerConfig:
+        cluster_wide, per_broker = self._stored.get(ALL_BROKERS), self._stored.get(self._name)
+        return self._static.with_dynamic(self._usable(ALL_BROKERS, cluster_wide), self._usable(self._name, per_broker))
+
+    def _usable(self, name: str, stored: Mapping[str, str]) -> dict[str, str]:
+        """Return the stored settings of `name` that are valid."""
         usable = {}
-        for key, value in self._stored.get(name).items():
+        for key, value in stored.items():
             try:
                 check_dynamic(key, for_one_broker=name != ALL_BROKERS)
                 self._static.with_dynamic({}, {key: value})
             except ConfigError as error:
-                logger.error("a stored configuration is left out: %s", error)
+                logger.error("ignoring a stored setting that is not valid: %s", error)
             else:
                 usable[key] = value
         return usable
 
     def check_name(self, name: str) -> None:
-        """Raise INVALID_REQUEST unless `name` is this broker or stands for all of them."""
+        """Raise INVALID_REQUEST unless `name` is this broker's id, or empty for all brokers."""
         if name not in (ALL_BROKERS, self._name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {self._name}, not '{name}'")
 
     async def alter(self, name: str, change: Alter, *, validate_only: bool) -> None:
-        """Change what is set for this broker or for all. Raises KafkaError, with nothing changed.
+        """Change the settings of a broker or of all brokers. Raises KafkaError if nothing was changed.
 
-        As in Kafka what does not fit is INVALID_REQUEST here, not INVALID_CONFIG as for topics.
+        As in Kafka, an invalid setting is INVALID_REQUEST here, not INVALID_CONFIG as for topics.
         """
-        self.check_name(name)
-        async with self._changing:
-            configs = change(self._usable(name))
-            config = self._checked(name, configs)
-            if validate_only:
-                return
-            await self._stored.put(name, configs)
-            logger.info("configuration of %s is now %s", f"broker {name}" if name else "all brokers", dict(configs))
-            await self._apply(config)
+        if name not in (ALL_BROKERS, self._name) and not self._is_broker(name):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker '{name}'")
 
-    def _checked(self, name: str, configs: Mapping[str, str]) -> ServerConfig:
-        """The whole configuration with `configs` in it."""
-        cluster = configs if name == ALL_BROKERS else self._usable(ALL_BROKERS)
-        own = configs if name != ALL_BROKERS else self._usable(self._name)
+        def decide(stored: Mapping[str, str]) -> Mapping[str, str]:
+            configs = change(self._usable(name, stored))
+            self._check(name, configs)
+            return configs
+
+        if validate_only:
+            decide(self._stored.get(name))
+            return
+        async with self._changing:
+            await self._stored.change(name, decide)
+            await self._apply_stored()
+
+    def _check(self, name: str, configs: Mapping[str, str]) -> None:
+        """Raise INVALID_REQUEST unless these can be the settings of `name`.
+
+        The startup settings of another broker are not known here; those of this one stand for them.
+        """
+        cluster_wide = configs if name == ALL_BROKERS else self._usable(ALL_BROKERS, self._stored.get(ALL_BROKERS))
+        per_broker = configs if name != ALL_BROKERS else self._usable(self._name, self._stored.get(self._name))
         try:
             for key in configs:
                 check_dynamic(key, for_one_broker=name != ALL_BROKERS)
-            self._static.with_dynamic(configs, {})  # also what `own` hides must fit
-            config = self._static.with_dynamic(cluster, own)
+            self._static.with_dynamic(configs, {})  # values that `per_broker` overrides must be valid, too
+            config = self._static.with_dynamic(cluster_wide, per_broker)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         conflict = config.log.conflict()
         if conflict is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, conflict)
-        return config

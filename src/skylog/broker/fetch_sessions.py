@@ -1,11 +1,12 @@
-"""Fetch sessions (KIP-227): what a consumer has asked for is remembered, so that it only says and hears what changes.
+"""Fetch sessions (KIP-227): the broker remembers the partitions of a consumer, so that only changes are sent.
 
-A request of epoch 0 asks for everything and opens a session; its answer carries the session's id, or 0 where there is
-no room for another. The requests that follow, of epochs 1, 2, …, name partitions that are new, have another offset or
-are no longer wanted; the answers have those partitions that have something new. Epoch -1 closes the session. An id or
-epoch that is not the expected one is an error, upon which clients begin anew with a full request.
+A request of epoch 0 lists all partitions and opens a session. Its response has the session's id, or 0 if there is no
+room for another session. The requests that follow, of epochs 1, 2, …, list the partitions that are new, have another
+offset, or are forgotten. Their responses list the partitions with new data. Epoch -1 closes the session. An unexpected
+id or epoch is an error, after which clients send a full request again.
 
-Pure: time is handed in. Sessions belong to no connection; one that is not closed lives until its place is needed.
+Pure: the caller passes the time. A session does not belong to a connection. If it is not closed, it is kept until
+another session needs the room.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from skylog.protocol.fetch_hot import FetchCall, PartitionAnswer, PartitionCall,
 
 EVICT_AFTER_S: Final = 120.0
 MAX_ROWS: Final = 5000
-"""A consumer with more partitions sends full requests, which are handled in turns with others' work."""
+"""Partitions of a session. A consumer with more sends full requests, which yield to other requests."""
 MAX_ROWS_OF_ALL: Final = 200_000
-"""What all sessions together may remember: a few hundred bytes each."""
+"""Partitions of all sessions together. Each takes a few hundred bytes."""
 
 FULL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -30,11 +31,11 @@ _LAST_EPOCH: Final = 0x7FFFFFFF
 _UNKNOWN: Final = (-1, -1)
 
 Key = tuple[str | UUID, int]
-"""Name or id of the topic, and the partition's number."""
+"""Name or id of the topic, and the partition index."""
 
 
 class FetchSession:
-    """The partitions of one consumer in the order in which they are read, and what it knows of them."""
+    """The partitions of a consumer in the order in which they are read, and the state last sent for each."""
 
     __slots__ = ("_known", "_rows", "epoch", "last_used_s", "session_id", "uses_ids")
 
@@ -44,13 +45,13 @@ class FetchSession:
         self.epoch = 1
         self.last_used_s = now_s
         self._rows: dict[Key, PartitionCall] = {}
-        self._known: dict[Key, tuple[int, int]] = {}  # high watermark and log start offset that were last told
+        self._known: dict[Key, tuple[int, int]] = {}  # high watermark and log start offset that were sent last
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def update(self, call: FetchCall) -> None:
-        """Take in what a request says."""
+        """Apply the changes in a request."""
         for topic, rows in call.topics:
             for row in rows:
                 self._rows[topic, row.partition] = row
@@ -60,26 +61,27 @@ class FetchSession:
                 self._known.pop((topic, number), None)
 
     def topics(self) -> list[tuple[str | UUID, list[PartitionCall]]]:
-        """All partitions, as a full request would name them."""
+        """Return all partitions, in the form of a full request."""
         grouped = groupby(self._rows.items(), key=lambda item: item[0][0])
         return [(topic, [row for _, row in items]) for topic, items in grouped]
 
     def changed(self, topics: TopicAnswers) -> TopicAnswers:
-        """Those answers that tell the consumer something. Partitions with records are read last the next time."""
-        told = [(topic, [answer for answer in answers if self._tells(topic, answer)]) for topic, answers in topics]
-        for topic, answers in told:
+        """Return the answers that differ from the last ones. Move partitions with records to the end of the order."""
+        changed = [(topic, [each for each in answers if self._note_change(topic, each)]) for topic, answers in topics]
+        for topic, answers in changed:
             for answer in answers:
                 key = topic, answer.partition
                 if answer.records_length and key in self._rows:
                     self._rows[key] = self._rows.pop(key)
-        return [(topic, answers) for topic, answers in told if answers]
+        return [(topic, answers) for topic, answers in changed if answers]
 
-    def _tells(self, topic: str | UUID, answer: PartitionAnswer) -> bool:
+    def _note_change(self, topic: str | UUID, answer: PartitionAnswer) -> bool:
+        """Remember the state in an answer. Return whether the answer must be sent."""
         key = topic, answer.partition
-        told = _UNKNOWN if answer.error_code else (answer.high_watermark, answer.log_start_offset)
-        is_new = self._known.get(key, _UNKNOWN) != told
-        self._known[key] = told
-        return is_new or answer.error_code != 0 or answer.records_length > 0
+        state = _UNKNOWN if answer.error_code else (answer.high_watermark, answer.log_start_offset)
+        is_new = self._known.get(key, _UNKNOWN) != state
+        self._known[key] = state
+        return is_new or answer.error_code != 0 or answer.records_length > 0 or answer.preferred_read_replica >= 0
 
 
 class FetchSessions:
@@ -93,7 +95,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def open(self, call: FetchCall, answers: TopicAnswers, uses_ids: bool, now_s: float) -> int:
-        """A session for a full request that is answered with `answers`; its id, or 0 where there is no room."""
+        """Open a session for a full request and its answers. Return its id, or 0 if there is no room."""
         row_count = sum(len(rows) for _, rows in call.topics)
         if not 0 < row_count <= MAX_ROWS or not self._make_room(row_count, now_s):
             return 0
@@ -106,7 +108,7 @@ class FetchSessions:
         return session_id
 
     def _make_room(self, row_count: int, now_s: float) -> bool:
-        """Whether another session fits; the least recently used ones go, once they are old enough."""
+        """Evict the least recently used sessions that are old enough. Return whether another session fits."""
         while (
             len(self._sessions) >= self._slots or sum(map(len, self._sessions.values())) + row_count > MAX_ROWS_OF_ALL
         ):
@@ -117,7 +119,7 @@ class FetchSessions:
         return True
 
     def advance(self, call: FetchCall, uses_ids: bool, now_s: float) -> FetchSession:
-        """The session of an incremental request, which has taken in what the request says. Raises KafkaError."""
+        """Apply an incremental request to its session, and return the session. Raises KafkaError."""
         session = self._sessions.get(call.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

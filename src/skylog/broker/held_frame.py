@@ -1,4 +1,4 @@
-"""Requests so large that decoding them would hold the event loop: copies of their frames, to be decoded in a thread."""
+"""Copies of large request frames, to be decoded in a thread so that the event loop is not held up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGE_FRAME_BYTES: Final = 64 * 1024
 class HeldFrame:
     """A frame that stays valid after its handler has returned, until the end of the `with` block.
 
-    It counts like a request that is being received.
+    It counts against the memory budget for requests.
     """
 
     __slots__ = ("_budget", "data")
@@ -24,7 +24,7 @@ class HeldFrame:
 
     @classmethod
     def of_large(cls, connection: Connection, frame: memoryview) -> Self | None:
-        """A copy of a large frame; None where it is small, or there is no memory for another one."""
+        """Copy a large frame. Returns None if the frame is small or the memory budget has no room for a copy."""
         size_bytes = len(frame)
         if size_bytes <= LARGE_FRAME_BYTES or not connection.budget.try_acquire(size_bytes):
             return None

@@ -1,17 +1,18 @@
-"""What a broker does unasked: flush by time, drop old segments, write checkpoints, forget silent producers."""
+"""Periodic jobs: flush by time, delete old segments, write checkpoints, expire producers, reopen offline logs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from skylog.broker.config import BrokerConfig
 from skylog.broker.flusher import Flusher
-from skylog.broker.partitions import Partitions
+from skylog.broker.periodic_jobs import PeriodicJobs
+from skylog.broker.replicas import Replicas
 from skylog.clock import Clock
 from skylog.errors import KafkaError
 from skylog.storage import Log, LogDir
@@ -23,28 +24,32 @@ REOPEN_INTERVAL_MS: Final = 10_000
 
 
 class Housekeeping:
-    """Periodic jobs. One that fails is logged, counted in `failures`, and tried again at its next turn."""
+    """Runs the periodic jobs. A failure is logged and counted in `failures`, and the job is retried when next due."""
 
     def __init__(
         self,
         log_dir: LogDir,
-        partitions: Callable[[], Partitions],
+        replicas: Callable[[], Replicas],
         flusher: Flusher,
         executor: ThreadPoolExecutor,
         clock: Clock,
         config: BrokerConfig,
     ) -> None:
         self._log_dir = log_dir
-        self._partitions = partitions
+        self._replicas = replicas
         self._flusher = flusher
         self._executor = executor
         self._clock = clock
         self._config = config
-        self._tasks: list[asyncio.Task[None]] = []
-        self.failures = 0
+        self._jobs = PeriodicJobs()
+        self._failures = 0
+
+    @property
+    def failures(self) -> int:
+        return self._failures + self._jobs.failures
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Use another configuration from the next turn on."""
+        """Use another configuration from the next run on. The intervals stay."""
         self._config = config
 
     def start(self) -> None:
@@ -52,30 +57,17 @@ class Housekeeping:
         for interval_ms, job in (
             (config.log_flush_scheduler_interval_ms, self.flush_due),
             (config.log_retention_check_interval_ms, self.drop_expired),
-            (config.log_flush_offset_checkpoint_interval_ms, self.checkpoint),
-            (config.log_retention_check_interval_ms, self.forget_producers),
+            (config.log_flush_offset_checkpoint_interval_ms, self._checkpoint),
+            (config.log_retention_check_interval_ms, self.expire_producers),
             (REOPEN_INTERVAL_MS, self.reopen_offline),
         ):
-            self._tasks.append(asyncio.create_task(self._repeat(interval_ms / 1000, job)))
+            self._jobs.start(interval_ms / 1000, job)
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _repeat(self, seconds: float, job: Callable[[], Awaitable[None] | None]) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                waiting = job()
-                if waiting is not None:
-                    await waiting
-            except Exception:
-                self.failures += 1
-                logger.exception("%s failed and is tried again in %.0f s", job.__name__, seconds)
+        await self._jobs.stop()
 
     def flush_due(self) -> None:
-        """Start an fsync where flush.ms has passed, or a closed segment has not reached the disk yet."""
+        """Start an fsync of each log whose flush.ms has passed or that has a closed segment to flush."""
         now_ms = self._clock.now_ms()
         for log in self._logs():
             since_ms = log.unflushed_since_ms
@@ -85,7 +77,7 @@ class Housekeeping:
 
     def _flushed(self, error: KafkaError | None) -> None:
         if error is not None:
-            self.failures += 1
+            self._failures += 1
 
     def drop_expired(self) -> None:
         now_ms = self._clock.now_ms()
@@ -93,38 +85,43 @@ class Housekeeping:
             for path in log.drop_expired(now_ms):
                 self.discard(path)
 
-    def checkpoint(self) -> None:
-        """Write the checkpoint files, off the event loop."""
-        self._run(self._log_dir.checkpoint_writer())
+    def checkpoint(self) -> asyncio.Future[None]:
+        """Write the checkpoint files in a thread."""
+        return self.run(self._log_dir.checkpoint_writer())
 
-    def forget_producers(self) -> None:
+    def _checkpoint(self) -> None:
+        self.checkpoint()
+
+    def expire_producers(self) -> None:
         before_ms = self._clock.now_ms() - self._config.producer_id_expiration_ms
         for log in self._logs():
             log.producers.expire(before_ms)
 
     async def reopen_offline(self) -> None:
-        await self._partitions().reopen_offline()
+        await self._replicas().reopen_offline()
 
     def discard(self, *paths: Path) -> None:
-        """Remove files or folders that nothing refers to any more, off the event loop."""
-        self._run(lambda: _delete_all(paths))
+        """Delete unreferenced files or directories in a thread."""
+        self.run(lambda: _delete_all(paths))
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def run(self, work: Callable[[], None]) -> asyncio.Future[None]:
+        """Run work in a thread. If it fails, that is logged and counted."""
         future = asyncio.get_running_loop().run_in_executor(self._executor, work)
         future.add_done_callback(self._note)
+        return future
 
     def _note(self, future: asyncio.Future[None]) -> None:
         error = future.exception()
         if error is not None:
-            self.failures += 1
+            self._failures += 1
             logger.error("a background job failed", exc_info=error)
 
     def _logs(self) -> list[Log]:
-        return [partition.log for partition in self._partitions().all()]
+        return [partition.log for partition in self._replicas().all()]
 
 
 def _delete_all(paths: Iterable[Path]) -> None:
-    """Delete what can be deleted. Raises the first error, when all have been tried."""
+    """Delete as many of the paths as possible, then raise the first error."""
     errors = []
     for path in paths:
         try:

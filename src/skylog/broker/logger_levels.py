@@ -1,7 +1,7 @@
-"""The broker's loggers as Kafka shows them (KIP-412): a level for each, changed at run time, gone after a restart.
+"""Levels of the broker's loggers (KIP-412). Clients can change them at run time; a restart resets them.
 
-The root logger is called `root`. A logger without a level of its own shows the one it inherits; deleting its level lets
-it inherit again.
+The root logger is called `root`. A logger without a level shows the one it inherits. Deleting the level of a logger
+makes it inherit again.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _SET, _DELETE = 0, 1
 
 
 def describe_levels() -> list[tuple[str, str]]:
-    """Every logger with the level in force."""
+    """Return every logger with its effective level."""
     return [(name, _level_name(_logger(name).getEffectiveLevel())) for name in _names()]
 
 
 def change_levels(changes: Iterable[tuple[str, int, str | None]], *, validate_only: bool) -> None:
-    """Set or delete levels, all of them or none. Raises INVALID_CONFIG or INVALID_REQUEST."""
+    """Set or delete levels, all or none. Raises INVALID_CONFIG or INVALID_REQUEST."""
     known = set(_names())
     levels: dict[str, int] = {}
     for name, operation, value in changes:
         if operation not in (_SET, _DELETE):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the level of {name} can only be set or deleted")
         if name not in known:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger {name}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown logger {name}")
         if operation == _DELETE and name == ROOT:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be deleted")
         if operation == _SET and value not in LEVELS:
@@ -59,6 +59,6 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_name(level: int) -> str:
-    """The name of the highest of Kafka's levels that is not above `level`."""
+    """Return the name of the highest Kafka level that is not above `level`."""
     names = [name for name, number in LEVELS.items() if number <= level]
     return names[-1] if names else "TRACE"

@@ -1,4 +1,4 @@
-"""The parking lot: requests that wait for the log to grow, woken by the append itself."""
+"""Fetch requests that wait for records, woken by the append (Kafka's purgatory)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from skylog.broker.partition import Partition
 
 
 class ParkedFetch:
-    """A fetch that found too little. It ends once, when enough has been appended or its time is up.
+    """A fetch that found fewer than `min_bytes`. It completes once, when enough is readable or its time is up.
 
-    An append that brings enough does not answer in the middle of the produce request: the answer follows when the
-    event loop has finished with it, so that all partitions of one produce request are in it.
+    It does not complete inside the append, but in the next turn of the event loop: the response then has the records
+    of all partitions of one produce request.
     """
 
     __slots__ = ("_complete", "_loop", "_missing_bytes", "_partitions", "_timer", "_wake")
 
     def __init__(
-        self, partitions: Sequence[Partition], missing_bytes: int, max_wait_seconds: float, complete: Callable[[], None]
+        self,
+        partitions: Sequence[Partition],
+        missing_bytes: int,
+        max_wait_seconds: float,
+        complete: Callable[[], None],
+        *,
+        read_committed: bool = False,
     ) -> None:
         self._partitions = partitions
         self._missing_bytes = missing_bytes
@@ -27,7 +33,10 @@ class ParkedFetch:
         self._timer = self._loop.call_later(max_wait_seconds, self._finish)
         self._wake: asyncio.Handle | None = None
         for partition in partitions:
-            partition.wait(self._grown)
+            if read_committed:
+                partition.wait_for_stable(self._grown)
+            else:
+                partition.wait_for_watermark(self._grown)
 
     def _grown(self, size_bytes: int) -> None:
         self._missing_bytes -= size_bytes
@@ -39,7 +48,7 @@ class ParkedFetch:
         self._complete()
 
     def cancel(self) -> None:
-        """Leave without an answer."""
+        """Stop waiting without completing."""
         self._timer.cancel()
         if self._wake is not None:
             self._wake.cancel()

@@ -1,117 +1,498 @@
-"""One partition that this broker leads: its log, its epoch, and who waits for it to grow."""
+"""One partition as this broker has it: its log, its role, and the requests that wait for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Sequence
+from enum import Enum
+from heapq import heappop, heappush
+from itertools import count
+from pathlib import Path
+from typing import Final
 from uuid import UUID
 
+from skylog.cluster import PartitionImage
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_EPOCH, TopicPartition
+from skylog.records.control import MARKER_BYTES
+from skylog.replication import LeaderState
 from skylog.storage import Admitted, AppendResult, FileSlice, Log
 
 GrowthListener = Callable[[int], None]
-"""Told how many bytes a partition has grown by."""
+"""Called with the number of bytes that have become visible."""
+
+Replicated = Callable[[KafkaError | None], None]
+
+ProgressListener = Callable[[], None]
+"""Called when a follower has fetched, or the partition has another leader or other replicas."""
+
+ALL: Final = -1
+"""acks: every in-sync replica must have the records."""
+
+_ALL_BYTES: Final = 1 << 62
+_MAX_INVISIBLE: Final = 10_000  # an even number
+_order = count()  # breaks ties between requests that wait for the same offset
+
+
+class Role(Enum):
+    """What a broker does with its replica of a partition."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    OFFLINE = "offline"
 
 
 class Partition:
-    """The leader's view of a partition. Everything up to `high_watermark` may be read.
+    """This broker's replica of a partition. Clients may read everything below `high_watermark`.
 
-    With a single replica whatever has been appended is replicated, so the high watermark is the log's end.
+    A leader that `is_alone` in the in-sync set commits every append at once: the high watermark moves with the log's
+    end. Otherwise `leading` has the progress of the followers. Consumers wait for the high watermark, followers for
+    the log's end.
     """
 
     __slots__ = (
+        "_committed",
+        "_consumers",
+        "_copied_bytes",
         "_first_offset",
-        "_waiting",
+        "_followers",
+        "_invisible",
+        "_leader_high_watermark",
+        "_observers",
+        "_replicating",
+        "_stable_offset",
+        "_unstable_bytes",
         "bytes_out",
-        "is_gone",
+        "has_enough_replicas",
+        "image",
+        "in_sync_count",
+        "is_alone",
+        "is_leader",
         "leader_epoch",
+        "leading",
         "log",
         "name",
-        "replica_count",
+        "required_in_sync",
+        "role",
         "topic_id",
     )
 
-    def __init__(self, name: TopicPartition, topic_id: UUID, leader_epoch: int, log: Log) -> None:
+    def __init__(self, name: TopicPartition, topic_id: UUID, log: Log) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = NO_EPOCH
         self.log = log
-        self.replica_count = 1
-        self.is_gone = False
-        self.bytes_out = 0  # that fetches were answered with, since the broker was started
-        self._first_offset = log.log_end_offset
-        self._waiting: set[GrowthListener] = set()
+        self.role = Role.FOLLOWER
+        self.is_leader = False
+        self.is_alone = False
+        self.image: PartitionImage | None = None
+        self.leading: LeaderState | None = None
+        self.in_sync_count = 0
+        self.required_in_sync = 0
+        self.has_enough_replicas = False
+        self.bytes_out = 0  # sent to clients since the broker was started
+        self._first_offset = log.log_end_offset  # moves with what is not appended by clients
+        self._copied_bytes = 0  # appended as a follower
+        self._leader_high_watermark = 0
+        # Listeners are called in the order in which they began to wait: sets have none.
+        self._consumers: dict[GrowthListener, None] = {}
+        self._committed: dict[GrowthListener, None] = {}  # read_committed consumers
+        self._stable_offset = self._unstable_bytes = 0  # when those were woken last, and what has grown since
+        self._followers: dict[GrowthListener, None] = {}
+        self._observers: dict[ProgressListener, None] = {}
+        self._replicating: list[tuple[int, int, Replicated]] = []  # a heap of appends that wait for the high watermark
+        self._invisible: deque[tuple[int, int]] = deque()  # end offsets and sizes of appends above it
+
+    # -- role
+
+    def lead(self, image: PartitionImage, node_id: int, now_s: float, *, is_replicated: bool = True) -> None:
+        """Become the leader in an epoch, or stay it with other replicas or another in-sync set.
+
+        If too few replicas are in sync now, the requests that wait for them fail. In a cluster, as in Kafka since 3.7,
+        a topic cannot require more replicas in sync than it has.
+        """
+        if len(image.replicas) == 1:
+            self.leading = None
+        elif self.leading is None or image.leader_epoch != self.leader_epoch:
+            self.leading = LeaderState(node_id, self.log.log_end_offset)
+        self.role = Role.LEADER
+        self.is_leader = True
+        self.image = image
+        self.leader_epoch = image.leader_epoch
+        self.in_sync_count = len(image.in_sync_replicas)
+        required = self.log.config.min_insync_replicas
+        if is_replicated:
+            required = min(required, len(image.replicas) - len(image.adding))
+        self.required_in_sync = required
+        self.has_enough_replicas = self.in_sync_count >= required
+        if self.leading is not None:
+            self.leading.update(image.replicas, image.in_sync_replicas, self._required_to_commit(image), now_s)
+        self.update_watermark()
+        if self._replicating and not self.has_enough_replicas:
+            self._fail_waiting(self._too_few_replicas(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+
+    def _required_to_commit(self, image: PartitionImage) -> int:
+        """Return how many replicas must be in sync to commit anything.
+
+        While there are eligible replicas, nothing may be committed without them: another broker, for which more
+        replicas are required, could elect one. That broker removes them when fewer are required for it, too.
+        """
+        required = self.required_in_sync
+        return max(required, self.in_sync_count + 1) if image.eligible_replicas else required
+
+    def follow(self, image: PartitionImage) -> None:
+        """Become a follower in an epoch. Requests that wait are woken, and find another leader or epoch."""
+        has_new_epoch = image.leader_epoch != self.leader_epoch
+        self.image = image
+        self.leader_epoch = image.leader_epoch
+        if self.is_leader:
+            self._stop_serving(Role.FOLLOWER, self.not_leader())
+        elif has_new_epoch:
+            self._wake_readers()
+
+    def retire(self) -> None:
+        """Wake every request that waits, because the partition is removed."""
+        self._stop_serving(Role.OFFLINE, self.log.failed())
+
+    def _stop_serving(self, role: Role, error: KafkaError) -> None:
+        self.role = role
+        self.is_leader = self.is_alone = False
+        self.leading = None
+        self._invisible.clear()
+        self._leader_high_watermark = 0
+        self._fail_waiting(error)
+        self._wake_readers()
+        _wake(self._followers, _ALL_BYTES)
+        self._report_progress()
+
+    def _fail_waiting(self, error: KafkaError) -> None:
+        while self._replicating:
+            heappop(self._replicating)[2](error)
+
+    def not_leader(self) -> KafkaError:
+        """Return the error for a request that found the leader here, and came too late."""
+        if self.log.is_retired:
+            return self.log.failed()
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} has another leader now")
+
+    def check_leads_in(self, leader_epoch: int) -> None:
+        """Raise KafkaError unless this broker leads, and has not stopped to since that epoch."""
+        if not self.is_leader or self.leader_epoch != leader_epoch:
+            raise self.not_leader()
+
+    def _too_few_replicas(self, code: ErrorCode) -> KafkaError:
+        minimum = self.log.config.min_insync_replicas
+        message = f"{self.name} has {self.in_sync_count} replicas in sync, min.insync.replicas={minimum}"
+        return KafkaError(code, message)
+
+    # -- offsets
 
     @property
     def high_watermark(self) -> int:
-        return self.log.log_end_offset
+        return self.log.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what a read_committed reader may see."""
-        return self.log.log_end_offset
+        """The end of the records that a read_committed consumer may read."""
+        return self.log.last_stable_offset
+
+    @property
+    def has_current_watermark(self) -> bool:
+        """Whether the high watermark of a leader has reached the start of its epoch (KIP-207).
+
+        Until then it may be lower than that of the former leader, and offsets that clients know seem not to exist.
+        """
+        return self.leading is None or self.log.high_watermark >= self.leading.epoch_start
+
+    # -- figures
 
     @property
     def messages_in(self) -> int:
-        """Messages that were appended since the broker was started."""
+        """The number of messages that clients have appended here since the broker was started."""
         return self.log.log_end_offset - self._first_offset
 
-    def append(self, batch: memoryview, now_ms: int, acks: int) -> AppendResult:
-        """Append a client's batch and wake those who wait. Raises KafkaError."""
-        return self.append_admitted(self.log.admission.admit(batch, now_ms), now_ms, acks)
+    @property
+    def bytes_in(self) -> int:
+        """The bytes of batches that clients have appended here since the broker was started."""
+        return self.log.appended_bytes - self._copied_bytes
+
+    @property
+    def lag(self) -> int:
+        """How many committed messages a follower does not have yet."""
+        return max(0, self._leader_high_watermark - self.log.log_end_offset)
+
+    @property
+    def follower_lag(self) -> int:
+        """How many messages the slowest follower of a leader does not have yet."""
+        if self.leading is None or not self.leading.followers:
+            return 0
+        slowest = min(progress.end_offset for progress in self.leading.followers.values())
+        return self.log.log_end_offset - max(slowest, self.log.log_start_offset)
+
+    # -- appending
+
+    def answers_at_once(self, acks: int) -> bool:
+        """Whether an append is committed as soon as it is written, and no batch has to be opened or changed."""
+        return self.log.is_plain and (self.is_alone or acks != ALL)
+
+    def append(self, batch: memoryview, now_ms: int, acks: int, verified_at: int | None = None) -> AppendResult:
+        """Append a client's batch and wake waiting fetches. Raises KafkaError.
+
+        The first batch of a transaction needs `verified_at`: see `verification_stamp`.
+        """
+        return self.append_admitted(self.log.admission.admit(batch, now_ms), now_ms, acks, verified_at)
 
     def append_own(self, batch: memoryview, now_ms: int) -> AppendResult:
-        """Append a batch that the broker has made, as a producer with acks=all does. Raises KafkaError."""
-        return self.append_admitted(self.log.admission.admit_own(batch), now_ms, -1)
+        """Append a batch made by the broker, like a producer with acks=all. Raises KafkaError."""
+        return self.append_admitted(self.log.admission.admit_own(batch), now_ms, ALL)
 
-    def append_admitted(self, admitted: Admitted, now_ms: int, acks: int) -> AppendResult:
-        """Append a batch that the log's admission has let in and wake those who wait. Raises KafkaError."""
-        if acks == -1 and self.replica_count < self.log.config.min_insync_replicas:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.name} has {self.replica_count} replicas in sync, "
-                f"min.insync.replicas={self.log.config.min_insync_replicas}",
-            )
-        result = self.log.append_admitted(admitted, self.leader_epoch, now_ms)
-        if self._waiting and not result.is_duplicate:
-            grown_bytes = len(admitted[0])
-            for listener in tuple(self._waiting):
-                listener(grown_bytes)
+    def append_admitted(
+        self, admitted: Admitted, now_ms: int, acks: int, verified_at: int | None = None
+    ) -> AppendResult:
+        """Append a batch that the log's admission has accepted, and wake waiting fetches. Raises KafkaError."""
+        if not self.is_leader:  # it was when the batch arrived
+            raise self.not_leader()
+        if acks == ALL and not self.has_enough_replicas:
+            raise self._too_few_replicas(ErrorCode.NOT_ENOUGH_REPLICAS)
+        result = self.log.append_admitted(admitted, self.leader_epoch, now_ms, verified_at)
+        if not result.is_duplicate:
+            self._appended(len(admitted[0]))
         return result
 
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, *, commits: bool, coordinator_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """End a producer's transaction as the coordinator has decided, like a producer with acks=all.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker of an older epoch.
+        """
+        if not self.is_leader:
+            raise self.not_leader()
+        if not self.has_enough_replicas:
+            raise self._too_few_replicas(ErrorCode.NOT_ENOUGH_REPLICAS)
+        result = self.log.append_marker(
+            producer_id,
+            producer_epoch,
+            commits=commits,
+            coordinator_epoch=coordinator_epoch,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+        )
+        self._appended(MARKER_BYTES)
+        return result
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer's transaction has batches here and no marker. Then further batches need no verification.
+
+        Otherwise ask the coordinator whether the partition is part of the producer's ongoing transaction (KIP-890).
+        """
+        return self.log.producers.has_open_transaction(producer_id, producer_epoch)
+
+    def verification_stamp(self, producer_id: int) -> int:
+        """Return a value to take before the coordinator is asked, and to give to `append` after its answer.
+
+        If a marker ends the producer's transaction meanwhile, the answer is outdated, and `append` raises
+        INVALID_TXN_STATE.
+        """
+        return self.log.producers.last_marker_offset(producer_id)
+
     def append_all(self, batches: Sequence[memoryview], now_ms: int, acks: int) -> list[int] | None:
-        """Append several batches at once; their base offsets. None, with nothing stored, where `append` is needed."""
-        if acks == -1 and self.replica_count < self.log.config.min_insync_replicas:
+        """Append several batches with one write and return their base offsets.
+
+        Returns None, with nothing stored, if anything is out of the ordinary: `append` them one by one then.
+        """
+        if not self.is_leader or (acks == ALL and not self.has_enough_replicas):
             return None
-        offsets = self.log.append_all(batches, self.leader_epoch, now_ms)
-        if offsets is not None and self._waiting:
-            grown_bytes = sum(map(len, batches))
-            for listener in tuple(self._waiting):
-                listener(grown_bytes)
+        offsets = self.log.append_all_as_leader(batches, self.leader_epoch, now_ms)
+        if offsets is not None:
+            self._appended(sum(map(len, batches)))
         return offsets
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
-        return self.log.read_checked(offset, max_bytes, at_least_one)
+    def _appended(self, size_bytes: int) -> None:
+        """Wake the followers, and the consumers too if the append is visible already."""
+        log = self.log
+        if self._followers:
+            _wake(self._followers, size_bytes)
+        if self.is_alone:
+            log.high_watermark = log.log_end_offset
+            if self._consumers:
+                _wake(self._consumers, size_bytes)
+            if self._committed:
+                self._wake_committed(size_bytes)
+        else:
+            self._note_invisible(size_bytes)
+
+    def _wake_committed(self, size_bytes: int) -> None:
+        """Wake the read_committed consumers if the last stable offset has moved with the high watermark.
+
+        If transactions are still open, the size of what has become visible is unknown.
+        """
+        log = self.log
+        stable_offset = log.last_stable_offset
+        self._unstable_bytes += size_bytes
+        if stable_offset > self._stable_offset:
+            visible_bytes = self._unstable_bytes if stable_offset == log.high_watermark else _ALL_BYTES
+            self._stable_offset, self._unstable_bytes = stable_offset, 0
+            _wake(self._committed, visible_bytes)
+
+    def _wake_readers(self) -> None:
+        """Wake all consumers: what they may read is to be found out again."""
+        _wake(self._consumers, _ALL_BYTES)
+        _wake(self._committed, _ALL_BYTES)
+        self._stable_offset, self._unstable_bytes = self.log.last_stable_offset, 0
+
+    def _note_invisible(self, size_bytes: int) -> None:
+        """Note an append above the high watermark. If that stands still, neighbours are joined to save memory."""
+        self._invisible.append((self.log.log_end_offset, size_bytes))
+        if len(self._invisible) > _MAX_INVISIBLE:
+            last = self._invisible.pop()
+            appends = iter(self._invisible)
+            pairs = zip(appends, appends, strict=True)
+            self._invisible = deque((end_offset, first + second) for (_, first), (end_offset, second) in pairs)
+            self._invisible.append(last)
+
+    def when_replicated(self, end_offset: int, done: Replicated) -> None:
+        """Call `done` when the high watermark has reached `end_offset`, or with the error that prevents it."""
+        if end_offset <= self.log.high_watermark:
+            done(None)
+        else:
+            heappush(self._replicating, (end_offset, next(_order), done))
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Raise the high watermark: every replica in sync has the records below `offset`."""
+        before = self.log.high_watermark
+        self.log.advance_high_watermark(offset)
+        high_watermark = self.log.high_watermark
+        if high_watermark == before:
+            return
+        visible_bytes = 0
+        while self._invisible and self._invisible[0][0] <= high_watermark:
+            visible_bytes += self._invisible.popleft()[1]
+        while self._replicating and self._replicating[0][0] <= high_watermark:
+            heappop(self._replicating)[2](None)
+        # The sizes of appends from before a restart or a change of the role are unknown.
+        _wake(self._consumers, visible_bytes or _ALL_BYTES)
+        if self._committed:
+            self._wake_committed(visible_bytes or _ALL_BYTES)
+
+    def update_watermark(self) -> None:
+        """Advance the high watermark of a leader as far as its followers and its in-sync set allow."""
+        leading, log = self.leading, self.log
+        self.is_alone = leading is None or leading.is_alone
+        self.advance_high_watermark(
+            log.log_end_offset if leading is None else leading.high_watermark(log.log_end_offset)
+        )
+        if self._observers:
+            self._report_progress()
+
+    def _report_progress(self) -> None:
+        for observer in tuple(self._observers):
+            observer()
+
+    # -- deleting
+
+    def delete_records(self, before_offset: int) -> None:
+        """Delete the records below an offset as the leader, and let the followers know. Raises KafkaError."""
+        self.log.delete_records(before_offset)
+        _wake(self._followers, 0)
+
+    def low_watermark(self, live: Container[int]) -> int:
+        """Return the smallest log start offset of the live replicas; -1 if one of them has not fetched yet."""
+        starts = [self.log.log_start_offset]
+        if self.leading is not None:
+            starts += [each.log_start_offset for node, each in self.leading.followers.items() if node in live]
+        return min(starts)
+
+    def observe(self, observer: ProgressListener) -> None:
+        self._observers[observer] = None
+
+    def stop_observing(self, observer: ProgressListener) -> None:
+        self._observers.pop(observer, None)
+
+    # -- following
+
+    def append_from_leader(self, data: memoryview, leader_epoch: int, now_ms: int) -> None:
+        """Append batches that were fetched from the leader of an epoch. Raises like `Log.append_as_follower`."""
+        log = self.log
+        before = log.log_end_offset
+        try:
+            log.append_as_follower(data, leader_epoch, now_ms)
+            self._copied_bytes += len(data)
+        finally:
+            self._first_offset += log.log_end_offset - before
+            self._note_invisible(len(data))
+
+    def follow_watermarks(self, high_watermark: int, log_start_offset: int) -> None:
+        """Take over the leader's high watermark and log start offset, as far as this log reaches."""
+        log = self.log
+        self._leader_high_watermark = high_watermark
+        if high_watermark > log.high_watermark:
+            self.advance_high_watermark(high_watermark)
+        if log_start_offset > log.log_start_offset:
+            log.log_start_offset = min(log_start_offset, log.high_watermark)
+
+    def truncate_to(self, offset: int, now_ms: int) -> list[Path]:
+        """Cut off what the leader does not have. Return the files to unlink. Raises OSError."""
+        while self._invisible and self._invisible[-1][0] > offset:
+            self._invisible.pop()
+        return self._shorten(lambda: self.log.truncate_to(offset, now_ms))
+
+    def restart_at(self, offset: int, now_ms: int) -> list[Path]:
+        """Begin again at `offset`, where the leader's log begins. Return the files to unlink. Raises OSError."""
+        self._invisible.clear()
+        return self._shorten(lambda: self.log.restart_at(offset, now_ms))
+
+    def _shorten(self, shorten: Callable[[], list[Path]]) -> list[Path]:
+        """Cut something off the log. Messages in stay counted, and consumers beyond the new end are woken."""
+        before = self.log.log_end_offset
+        try:
+            return shorten()
+        finally:
+            self._first_offset += self.log.log_end_offset - before
+            self._wake_readers()
+
+    # -- reading
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, read_committed: bool = False) -> FileSlice | None:
+        """Return batches for a consumer, from below the high watermark. Raises like `Log.read_checked`.
+
+        With `read_committed` they end at the last stable offset, and `Log.aborted_in` tells which were aborted.
+        """
+        log = self.log
+        end_offset = log.last_stable_offset if read_committed else log.high_watermark
+        return log.read_checked(offset, max_bytes, at_least_one, end_offset)
 
     def check_epoch(self, epoch: int) -> None:
-        """Raise where a client knows another leader epoch: it must refresh its metadata (KIP-320)."""
+        """Raise KafkaError if a client has another leader epoch: it must refresh its metadata (KIP-320)."""
         if epoch in (NO_EPOCH, self.leader_epoch):
             return
         code = ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         raise KafkaError(code, f"{self.name} is in leader epoch {self.leader_epoch}, the client in {epoch}")
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`; at the end of the log, of the record that comes next."""
+        """Return the leader epoch of the record at `offset`. At the log's end this is the epoch of the next record."""
         return self.leader_epoch if offset >= self.log.log_end_offset else self.log.epochs.epoch_of(offset)
 
-    def wait(self, listener: GrowthListener) -> None:
-        self._waiting.add(listener)
+    def wait_for_watermark(self, listener: GrowthListener) -> None:
+        """Call `listener` whenever more records become visible to consumers."""
+        self._consumers[listener] = None
+
+    def wait_for_stable(self, listener: GrowthListener) -> None:
+        """Call `listener` whenever more records become visible to read_committed consumers."""
+        if not self._committed:
+            self._stable_offset, self._unstable_bytes = self.log.last_stable_offset, 0
+        self._committed[listener] = None
+
+    def wait_for_end(self, listener: GrowthListener) -> None:
+        """Call `listener` whenever records are appended."""
+        self._followers[listener] = None
 
     def stop_waiting(self, listener: GrowthListener) -> None:
-        self._waiting.discard(listener)
+        self._consumers.pop(listener, None)
+        self._committed.pop(listener, None)
+        self._followers.pop(listener, None)
 
-    def retire(self) -> None:
-        """The partition is going away: whoever waits for it is woken for good."""
-        self.is_gone = True
-        for listener in tuple(self._waiting):
-            listener(1 << 62)
+
+def _wake(listeners: dict[GrowthListener, None], size_bytes: int) -> None:
+    for listener in tuple(listeners):
+        listener(size_bytes)

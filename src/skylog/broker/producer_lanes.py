@@ -1,10 +1,10 @@
-"""The quick way for producers that repeat themselves.
+"""A fast lane for produce requests that repeat themselves.
 
 From one request to the next a producer changes the correlation id and the batch; client id, acks, topic and partition
-stay. So the bytes between them, once understood, need not be read again: they are the key under which the partition,
-the place of the batch and the form of the answer are remembered. A request whose bytes are not known takes the usual
-way, and is known from then on. Several known ones that have come together are stored together. Requests for several
-partitions, with acks=0 or with tagged fields never take this way.
+stay the same. So the bytes between them are decoded once. They are the key of a lane, which knows the partition, the
+position of the batch and the form of the response. A request with unknown bytes goes to the produce handler, and gets a
+lane there if it passes all checks. Known requests that arrive together are stored together. Requests for several
+partitions, with acks=0 or with tagged fields have no lane.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _FLEXIBLE_FROM: Final = 9
 _TAIL_BYTES: Final = 3  # of a flexible request: no tags of the partition, of the topic, of the request
 _MAX_LANES: Final = 4096
 _MAX_RUN: Final = 32
-_MAX_KEY_BYTES: Final = 512  # a client may call itself by 32 KB: what is remembered of it must stay small
+_MAX_KEY_BYTES: Final = 512  # a client id may have 32 KB: the keys must stay small
 _MAX_NAME_BYTES: Final = 100  # its length must be one byte in the compact form
 _CORRELATION_END: Final = 8
 
 
 class Lane:
-    """One partition as one producer addresses it, and the answer with room for what changes."""
+    """A partition as one producer addresses it, and the form of the response."""
 
     __slots__ = ("_answer", "_answer_bytes", "_head", "_tail", "acks", "partition")
 
@@ -49,7 +49,7 @@ class Lane:
         name = topic.encode()
         self.acks = call.acks
         self.partition = partition
-        # What stands before and after (base offset, append time, log start offset) in the answer.
+        # The fields before and after base offset, append time and log start offset.
         self._head: tuple[int | bytes, ...]
         self._tail: tuple[int, ...]
         if version >= _FLEXIBLE_FROM:
@@ -63,20 +63,20 @@ class Lane:
         self._answer_bytes = self._answer.size - 4
 
     def answer(self, correlation_id: int, base_offset: int) -> bytes:
-        """The answer to a batch that is stored."""
+        """Return the response for a stored batch."""
         start = self.partition.log.log_start_offset
         values = (*self._head, base_offset, NO_TIMESTAMP, start, *self._tail)
         return self._answer.pack(self._answer_bytes, correlation_id, *values)
 
 
 Known = tuple[Lane, int, memoryview, int]
-"""A request of a known form: its lane, its correlation id and batch, and the position after it."""
+"""A request that has a lane: the lane, the correlation id, the batch, and the position after the request."""
 
 
 class ProducerLanes:
     """The lanes of one connection, by the bytes of the request that do not change.
 
-    All keys have one length: a producer that writes to topics with names of several lengths keeps the latest.
+    All keys have the same length: of topics with names of different lengths, only those like the latest have lanes.
     """
 
     __slots__ = ("_api_version", "_batch_length_at", "_clock", "_connection", "_lanes", "_requests", "_times")
@@ -87,16 +87,16 @@ class ProducerLanes:
         self._requests = requests
         self._times = requests[ApiKey.PRODUCE, version].at_once
         self._api_version = -1
-        self._batch_length_at = 0
+        self._batch_length_at = _CORRELATION_END  # nothing shorter is read
         self._lanes: dict[bytes, Lane] = {}
 
     def learn(self, frame: memoryview, version: int, call: ProduceCall, partition: Partition) -> None:
-        """Remember a request that has just been served the usual way, if it is of the kind that repeats."""
+        """Make a lane for a request that the handler has just served, if it is of a form that can repeat."""
         ((topic, rows),) = call.topics
         ((_, records),) = rows
         if records is None or version < _OLDEST_VERSION or len(topic) > _MAX_NAME_BYTES or not topic.isascii():
             return
-        if not partition.log.is_plain:
+        if not partition.answers_at_once(call.acks):
             return
         if version >= _FLEXIBLE_FROM:
             records_at = len(frame) - _TAIL_BYTES - len(records)
@@ -115,10 +115,10 @@ class ProducerLanes:
         self._lanes[bytes(frame[_CORRELATION_END:at])] = Lane(call, partition, version)
 
     def serve(self, view: memoryview, position: int, end: int, parts: Reply) -> int:
-        """Store the batches of the known requests from `position` on; the position of the first that is not.
+        """Store the batches of known requests from `position` on, and return the position of the first unknown one.
 
-        The answers are added to `parts`. Requests for one partition that stand one after the other, as a producer with
-        several in flight sends them, are stored with one write. All that have come together took the same time.
+        Responses are added to `parts`. Consecutive requests for one partition, as a producer with several in flight
+        sends them, are stored with one write. The metrics count the same time for all requests served together.
         """
         times, tick = self._times, self._connection.last_activity
         began = perf_counter() if tick != times.timed_at else 0.0
@@ -143,7 +143,7 @@ class ProducerLanes:
         return position
 
     def _find_run(self, view: memoryview, position: int, end: int) -> list[Known]:
-        """The known requests from `position` on that are for one partition."""
+        """Return the known requests from `position` on that are for the same partition."""
         run: list[Known] = []
         while len(run) < _MAX_RUN:
             known = self._find(view, position, end)
@@ -154,7 +154,7 @@ class ProducerLanes:
         return run
 
     def _find(self, view: memoryview, position: int, end: int) -> Known | None:
-        """The request at `position`, if it is there in full and known."""
+        """Return the request at `position` if it is complete and known."""
         start = position + _LENGTH.size
         at = start + self._batch_length_at
         if end < at + _LENGTH.size:
@@ -164,7 +164,7 @@ class ProducerLanes:
         if api_version != self._api_version or stop > end or stop < at + _LENGTH.size:
             return None
         lane = self._lanes.get(bytes(view[start + _CORRELATION_END : at]))
-        if lane is None or lane.partition.is_gone:
+        if lane is None or not lane.partition.is_leader:
             return None
         if api_version >= _FLEXIBLE_FROM:  # the API key of Produce is 0, so this is the version
             batch_bytes, batch_at = _compact_length(view, at)
@@ -178,10 +178,10 @@ class ProducerLanes:
         return lane, correlation_id, view[batch_at:batch_end], stop
 
     def _store(self, run: list[Known], now_ms: int, parts: Reply) -> int:
-        """Store a run and answer it; how many of it. Those that are not stored need the usual way, which says why."""
+        """Store a run, respond to it, and return how many requests were stored. The handler serves the others."""
         lane = run[0][0]
         partition = lane.partition
-        if not partition.log.is_plain:
+        if not partition.answers_at_once(lane.acks):
             return 0
         if len(run) > 1:
             offsets = partition.append_all([batch for _, _, batch, _ in run], now_ms, lane.acks)
@@ -198,14 +198,14 @@ class ProducerLanes:
 
 
 def _compact_length(frame: memoryview, at: int) -> tuple[int, int]:
-    """The varint at `at` and the position after it; most batches have a length of two bytes."""
+    """Return the varint at `at` and the position after it. For most batches it has two bytes."""
     first, second = frame[at], frame[at + 1]
     if first >= 0x80 > second:
         return first & 0x7F | second << 7, at + 2
     try:
         return read_uvarint(frame, at)
     except MalformedRequestError:
-        return -1, at  # no length that fits anything
+        return -1, at  # matches no length
 
 
 def _uvarint_bytes(value: int) -> int:

@@ -1,10 +1,10 @@
-"""From a frame to its handler: reads the request header, picks the handler, frames the answer.
+"""Routes frames to handlers: reads the request header, passes the gate, calls the handler, frames the response.
 
-A request that cannot be read closes its connection, as in Kafka; so does an API or version that is not served, but for
-ApiVersions, which must be answered whatever its version. What a handler lets escape is logged and closes that one
-connection.
+A request that cannot be decoded closes its connection, as in Kafka. So does an API or version that is not served,
+except ApiVersions, which is answered in every version. An exception that escapes a handler is logged and closes that
+one connection.
 
-A large request is decoded, and its answer encoded, in a thread: either can take longer than others should wait.
+A large request is decoded, and its response encoded, in a thread: both can take longer than other clients should wait.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,6 +21,7 @@ from skylog.broker.api import Api, Context
 from skylog.broker.handlers.api_versions import unsupported_version
 from skylog.broker.held_frame import HeldFrame
 from skylog.broker.metrics.requests import RequestTimes
+from skylog.broker.session import Session
 from skylog.errors import ErrorCode, MalformedRequestError
 from skylog.limited_logger import LimitedLogger
 from skylog.net import Connection, PendingReply, Reply
@@ -33,13 +34,18 @@ from skylog.protocol.schema import Message
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
 
-limited_logger = LimitedLogger(logging.getLogger(__name__))  # clients can provoke all of it
+limited_logger = LimitedLogger(logging.getLogger(__name__))  # clients can cause all of these lines
 
 _HEADER: Final = struct.Struct(">iih")  # API and version, correlation id, length of the client id
 
 
+Gate = Callable[[Session, Api], None]
+"""Called with every request before it is decoded. It raises MalformedRequestError to refuse the request, which closes
+the connection."""
+
+
 class Route(NamedTuple):
-    """What is known of one version of an API before a request comes."""
+    """What the router needs for one version of an API."""
 
     api: Api
     is_flexible: bool
@@ -47,10 +53,14 @@ class Route(NamedTuple):
 
 
 class Router:
-    """The handler of every connection."""
+    """Opens the session of each connection and handles its frames.
 
-    def __init__(self, broker: Broker, apis: Iterable[Api]) -> None:
+    With a `gate`, every request passes it. Requests in a fast lane would not, so there are none then.
+    """
+
+    def __init__(self, broker: Broker, apis: Iterable[Api], gate: Gate | None = None) -> None:
         self._broker = broker
+        self._gate = gate
         self._requests = broker.requests
         self._apis = {int(api.key): api for api in apis}
         self._routes = {
@@ -62,23 +72,30 @@ class Router:
         }
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
+    def open_session(self, connection: Connection) -> Session:
+        return Session(connection, self)
+
+    @property
+    def has_fast_lanes(self) -> bool:
+        return self._gate is None
+
+    def route(self, session: Session, frame: memoryview) -> Reply | PendingReply | None:
+        """Handle a frame. Raises MalformedRequestError to have the connection closed."""
         try:
-            return self._route(connection, frame)
+            return self._route(session, frame)
         except MalformedRequestError:
             raise
         except Exception as error:
-            limited_logger.error(
-                "a request of %s failed (API and version %s)", connection.peer, frame[:4].hex(), exc_info=error
-            )
+            peer = session.connection.peer
+            limited_logger.error("a request of %s failed (API and version %s)", peer, frame[:4].hex(), exc_info=error)
             self._note_failure(int.from_bytes(frame[:2], "big"))
-            connection.close()
+            session.connection.close()
             return None
 
     def _note_failure(self, api_key: int) -> None:
         self._requests.errors[api_key, ErrorCode.UNKNOWN_SERVER_ERROR.name] += 1
 
-    def _route(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
+    def _route(self, session: Session, frame: memoryview) -> Reply | PendingReply | None:
         try:
             api_and_version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
         except struct.error:
@@ -87,17 +104,20 @@ class Router:
         if route is None:
             return self._refuse(frame)
         api, is_flexible, times = route
-        at_once, tick = times.at_once, connection.last_activity
+        if self._gate is not None:
+            self._gate(session, api)
+        at_once, tick = times.at_once, session.connection.last_activity
         began = perf_counter() if tick != at_once.timed_at else 0.0
         position = 10 + client_id_length if client_id_length >= 0 else 10
         if client_id_length < -1 or position > len(frame):
             raise MalformedRequestError(f"a client id of {client_id_length} bytes leaves the request")
         client_id = str(frame[10:position], "utf-8", "replace") if client_id_length >= 0 else None
+        session.client_id = client_id
         if is_flexible:
             tag_count, position = read_uvarint(frame, position)
             if tag_count:
                 position = skip_tagged_fields(frame, position, tag_count)
-        context = Context(self._broker, connection, api_and_version & 0xFFFF, correlation_id, client_id)
+        context = Context(self._broker, session, api_and_version & 0xFFFF, correlation_id, client_id)
         if api.handle_frame is not None:
             reply = api.handle_frame(context, frame, position)
         else:
@@ -134,7 +154,7 @@ class Router:
         return await self._answer_aside(api, context, api.handle(context, request))
 
     async def _answer_aside(self, api: Api, context: Context, response: Message | Awaitable[Message]) -> Reply:
-        """Encode the answer in a thread."""
+        """Encode the response in a thread."""
         message = response if isinstance(response, Message) else await response
         self._note_error(api, message)
         encode = partial(response_frame, context.correlation_id, message, context.version)
@@ -144,14 +164,14 @@ class Router:
         return self._answer(api, context, await response)
 
     def _wait_for(self, api: Api, context: Context, reply: Awaitable[Reply | None]) -> PendingReply:
-        """A pending reply that is resolved when `reply` is there."""
+        """Return a pending reply that is resolved when `reply` is done."""
         pending = PendingReply(context.connection)
         task = asyncio.ensure_future(self._finish(api, context, reply, pending))
         if api.handle_frame is not None:
-            # Once it has begun: a coroutine that never runs does not give back what it was handed.
+            # Cancel it only once it has begun: a coroutine that never runs does not release the memory it holds.
             pending.on_cancel = partial(asyncio.get_running_loop().call_soon, task.cancel)
         elif api.may_wait:
-            pending.on_cancel = _let_go
+            pending.on_cancel = _ignore
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return pending
@@ -161,6 +181,9 @@ class Router:
             pending.resolve(await reply)
         except MalformedRequestError as error:
             pending.refuse(error)
+        except asyncio.CancelledError:
+            pending.abort()  # no reply will come, and the client must not wait for one
+            raise
         except Exception as error:
             peer = context.connection.peer
             limited_logger.error("%s v%d of %s failed", api.key.name, context.version, peer, exc_info=error)
@@ -172,12 +195,12 @@ class Router:
         return [response_frame(context.correlation_id, message, context.version)]
 
     def _note_error(self, api: Api, message: Message) -> None:
-        code = getattr(message, "error_code", 0)  # answers that are by topic or partition have none of their own
+        code = getattr(message, "error_code", 0)  # responses with errors per topic or partition have none
         if code:
             self._requests.errors[api.key, ErrorCode(code).name] += 1
 
     def _refuse(self, frame: memoryview) -> Reply:
-        """Answer ApiVersions of an unknown version in the form of version 0; close the connection of anything else."""
+        """Answer an unknown version of ApiVersions in version 0. Raises MalformedRequestError for any other API."""
         header, _ = read_request_header(frame)
         if header.api_key != ApiKey.API_VERSIONS:
             raise MalformedRequestError(f"API {header.api_key} version {header.api_version} is not served")
@@ -185,5 +208,5 @@ class Router:
         return [response_frame(header.correlation_id, response, 0)]
 
 
-def _let_go() -> None:
-    """The client has left, or the broker stops: what the request has set going ends by itself."""
+def _ignore() -> None:
+    """Cancel nothing: the work that the request has started ends by itself."""

@@ -1,11 +1,11 @@
-"""Administration of topics: what may be created, changed and deleted, and by which rules."""
+"""Administration of topics: the rules for creating, changing and deleting them."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import resource
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from skylog.broker.config import ServerConfig
@@ -15,9 +15,12 @@ from skylog.broker.internal_topics import (
     check_policy,
     default_configs,
     default_count,
+    default_replication_factor,
 )
-from skylog.broker.partitions import Partitions
-from skylog.cluster import ClusterMetadata, TopicImage
+from skylog.broker.replica_placement import Assignment, ReplicaPlacement
+from skylog.broker.replicas import Replicas
+from skylog.cluster import ClusterMetadata, PartitionImage, TopicImage
+from skylog.cluster.elections import ElectionRules, settle
 from skylog.cluster.metadata import new_partitions, new_topic, topic_exists
 from skylog.config import parse
 from skylog.errors import ConfigError, ErrorCode, KafkaError
@@ -25,20 +28,30 @@ from skylog.model import check_topic_name
 from skylog.storage import LogConfig
 
 MAX_PARTITIONS: Final = 100_000
-SHARE_OF_DESCRIPTORS: Final = 0.75  # each log keeps a file open; the rest is for connections and closed segments
 
-Assignment = Sequence[Sequence[int]]
+ConfigDecision = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Returns the new configs of a topic, given the present ones. Raises KafkaError."""
 
 
 class Topics:
-    """The rules for topics. Raises KafkaError with the code that Kafka gives for each mistake.
+    """Create, grow, configure and delete topics. Raises KafkaError with Kafka's error code for each mistake.
 
     Topics are created, grown and deleted one at a time: the files of one change are in place before the next begins.
+    In a cluster every broker can do this; the metadata store decides between changes at the same time.
     """
 
-    def __init__(self, metadata: ClusterMetadata, partitions: Partitions, config: ServerConfig) -> None:
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        replicas: Replicas,
+        placement: ReplicaPlacement,
+        rules: Callable[[TopicImage], ElectionRules],
+        config: ServerConfig,
+    ) -> None:
         self._metadata = metadata
-        self._partitions = partitions
+        self._replicas = replicas
+        self._placement = placement
+        self._rules = rules
         self._config = config
         self._changing = asyncio.Lock()
 
@@ -52,6 +65,13 @@ class Topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")
         return topic
 
+    def partition(self, name: str, index: int) -> PartitionImage:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._metadata.image.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+        return topic.partitions[index]
+
     def plan(
         self,
         name: str,
@@ -60,7 +80,7 @@ class Topics:
         assignment: Mapping[int, Sequence[int]] | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> list[list[int]]:
-        """Check a topic that somebody wants; the brokers of each of its partitions."""
+        """Check a topic before it is created, and return the brokers of each of its partitions."""
         check_topic_name(name)
         check_may_create(name)
         if name in self._metadata.image.topics:
@@ -76,16 +96,14 @@ class Topics:
                 raise KafkaError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions of an assignment must be numbered from 0 on"
                 )
-            self._check_room(len(assignment))
-            return self._check_assignment([assignment[index] for index in range(len(assignment))])
+            return self._placement.check([assignment[index] for index in range(len(assignment))])
         count = default_count(name, self._config) if partitions == -1 else partitions
-        replicas = self._config.broker.default_replication_factor if replication_factor == -1 else replication_factor
+        replicas = default_replication_factor(name, self._config) if replication_factor == -1 else replication_factor
         check_count(count)
-        self._check_room(count)
-        return self._place(count, replicas)
+        return self._placement.place(count, replicas)
 
     def plan_growth(self, topic: TopicImage, count: int, assignment: Assignment | None) -> list[list[int]]:
-        """Check new partitions for a topic; the brokers of each."""
+        """Check new partitions for a topic, and return the brokers of each."""
         check_may_change(topic.name, "grow")
         added = count - len(topic.partitions)
         if added <= 0:
@@ -94,21 +112,20 @@ class Topics:
                 ErrorCode.INVALID_PARTITIONS, f"topic '{topic.name}' {what} {len(topic.partitions)} partitions"
             )
         check_count(count)
-        self._check_room(added)
         if assignment is None:
-            return self._place(added, len(topic.partitions[0].replicas))
+            return self._placement.extend(topic, added)
         if len(assignment) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{added} partitions are new, {len(assignment)} are assigned"
             )
-        return self._check_assignment(assignment)
+        return self._placement.check(assignment, topic)
 
     def complete(self, name: str, configs: Mapping[str, str] | None) -> dict[str, str]:
-        """The configs of a new topic: those given, and those that an internal topic cannot do without."""
+        """Return the configs of a new topic: those given, and those that an internal topic needs."""
         return {**default_configs(name, self._config), **(configs or {})}
 
     def check_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """Raise INVALID_CONFIG unless these may be all the overrides of the topic."""
+        """Raise INVALID_CONFIG if a topic may not have these overrides."""
         try:
             effective = parse(LogConfig, configs, self._config.log)
         except ConfigError as error:
@@ -128,15 +145,15 @@ class Topics:
     async def grow(self, topic: TopicImage, assignment: Assignment) -> TopicImage:
         async with self._changing:
             grown = dataclasses.replace(topic, partitions=topic.partitions + new_partitions(assignment))
-            return await self._commit(grown, self._metadata.replace_topic)
+            return await self._commit(grown, lambda grown: self._metadata.change_topic(topic, partial(_grow, grown)))
 
     async def _commit(self, topic: TopicImage, commit: Callable[[TopicImage], Awaitable[TopicImage]]) -> TopicImage:
-        """Commit a topic whose logs are there: what cannot be stored is refused, not left half-made."""
-        await self._partitions.prepare(topic)
+        """Open the logs of a topic, then commit it. If the logs cannot be opened, the topic is not created."""
+        await self._replicas.prepare(topic)
         try:
             return await commit(topic)
         except BaseException:
-            await self._partitions.abandon(topic)
+            await self._replicas.abandon(topic)
             raise
 
     async def delete(self, topic: TopicImage) -> None:
@@ -145,24 +162,30 @@ class Topics:
         check_may_change(topic.name, "be deleted")
         async with self._changing:
             await self._metadata.delete_topic(topic)
-            await self._partitions.settle()
+            await self._replicas.settle()
 
-    async def configure(self, topic: TopicImage, configs: Mapping[str, str]) -> TopicImage:
-        return await self._metadata.replace_topic(dataclasses.replace(topic, configs=dict(configs)))
+    async def configure(self, topic: TopicImage, change: ConfigDecision) -> TopicImage:
+        """Give a topic other configs."""
+        return await self._metadata.change_topic(topic, partial(self._configured, change))
 
-    def _check_room(self, added: int) -> None:
-        """A topic that cannot be opened for want of descriptors would keep the broker from starting ever again."""
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        present = sum(len(topic.partitions) for topic in self._metadata.image.topics.values())
-        if limit != resource.RLIM_INFINITY and present + added > limit * SHARE_OF_DESCRIPTORS:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"{added} more partitions than the present {present} need more open files than the limit of {limit} "
-                "has room for; raise it (ulimit -n) and start the broker again",
-            )
+    def _configured(self, change: ConfigDecision, current: TopicImage) -> TopicImage:
+        """Return a topic with other configs.
+
+        If `min.insync.replicas` changes, eligible replicas are removed that are not needed with the old or with the
+        new value.
+        """
+        configs = dict(change(current.configs))
+        self.check_configs(current.name, configs)
+        if configs == current.configs:
+            return current
+        changed = dataclasses.replace(current, configs=configs)
+        old, new = self._rules(current), self._rules(changed)
+        if old.min_in_sync == new.min_in_sync:
+            return changed
+        return dataclasses.replace(changed, partitions=tuple(settle(settle(p, old), new) for p in changed.partitions))
 
     def _check_collision(self, name: str) -> None:
-        """Kafka forbids names that differ in '.' and '_' only: their metrics would have one name."""
+        """Raise INVALID_TOPIC_EXCEPTION if another name differs in '.' and '_' only: metrics would merge the two."""
         folded = name.replace(".", "_")
         if folded == name and "_" not in name:
             return
@@ -173,28 +196,17 @@ class Topics:
                     f"topic '{name}' collides with '{other}': '.' and '_' count as one",
                 )
 
-    def _place(self, count: int, replicas: int) -> list[list[int]]:
-        brokers = sorted(self._metadata.image.brokers)
-        if replicas < 1:
-            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be at least 1")
-        if replicas > len(brokers):
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"a replication factor of {replicas} needs as many brokers; there are {len(brokers)}",
-            )
-        return [[brokers[(first + i) % len(brokers)] for i in range(replicas)] for first in range(count)]
 
-    def _check_assignment(self, assignment: Assignment) -> list[list[int]]:
-        known = self._metadata.image.brokers
-        for ids in assignment:
-            if not ids or len(set(ids)) != len(ids) or len(ids) != len(assignment[0]):
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, "each partition needs the same number of different brokers"
-                )
-            missing = [node for node in ids if node not in known]
-            if missing:
-                raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is no broker {missing[0]}")
-        return [list(ids) for ids in assignment]
+def _grow(grown: TopicImage, current: TopicImage) -> TopicImage:
+    """Return the current state with the new partitions of `grown`."""
+    new = grown.partitions[len(current.partitions) :]
+    if not new or len(current.partitions) + len(new) != len(grown.partitions):
+        raise _changed(current.name)
+    return dataclasses.replace(current, partitions=current.partitions + new)
+
+
+def _changed(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"topic '{name}' was changed at the same time; try again")
 
 
 def check_count(count: int) -> None:

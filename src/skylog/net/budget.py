@@ -1,4 +1,4 @@
-"""How many bytes of unfinished requests may be in memory at once, over all connections."""
+"""Limits the memory of unfinished requests over all connections."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from heapq import heappop, heappush
 
 
 class MemoryBudget:
-    """Bytes to be taken and given back. Who finds too few left waits, and its socket is not read meanwhile.
+    """A number of bytes to acquire and release. While a connection waits for memory, its socket is not read.
 
-    The smallest request that waits is served first: many that announce a lot and send nothing do not stand in the way
-    of those that need little. A request larger than the whole budget is let through when nobody else has anything: it
-    could never run otherwise.
+    The smallest waiting request is served first, so clients that announce large requests and send nothing do not block
+    small ones. A request larger than the whole budget is granted when nothing else is: otherwise it could never run.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -27,21 +26,21 @@ class MemoryBudget:
         return bool(self._waiting)
 
     def acquire(self, size_bytes: int, granted: Callable[[], None]) -> bool:
-        """Take `size_bytes` now (True), or have `granted` called when they have been taken (False)."""
+        """Acquire `size_bytes` now and return True, or return False and call `granted` after acquiring them later."""
         if self.try_acquire(size_bytes):
             return True
         heappush(self._waiting, (size_bytes, next(self._numbers), granted))
         return False
 
     def try_acquire(self, size_bytes: int) -> bool:
-        """Take `size_bytes` now, or not at all."""
+        """Acquire `size_bytes` now, or return False."""
         if not self._fits(size_bytes):
             return False
         self.used_bytes += size_bytes
         return True
 
     def release(self, size_bytes: int) -> None:
-        """Give back. Who is granted memory by this may give it back at once: that must not enter the loop again."""
+        """Release memory and grant it to waiting requests. A `granted` callback may call this, without recursion."""
         self.used_bytes -= size_bytes
         if self._is_granting:
             return

@@ -1,6 +1,6 @@
-"""Memory for frames that are too large for the shared buffer, used again and again.
+"""Reusable buffers for frames that are too large for the shared buffer.
 
-Fresh memory has to be mapped and zeroed by the kernel, which costs more than receiving into it.
+The kernel must map and zero new memory, which costs more than receiving into it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ KEPT_BYTES: Final = 16 * 1024 * 1024
 
 
 class FrameBuffers:
-    """Buffers by powers of two. A few are kept when they come back; larger ones than `LARGEST_BYTES` never are.
+    """Buffers by powers of two. Up to `KEPT_BYTES` of returned buffers are kept, of at most `LARGEST_BYTES` each.
 
-    Those are mapped and not zeroed: a client that announces a large frame costs nothing until it sends one.
+    Larger ones are mapped and not zeroed, so a client that announces a large frame costs nothing until it sends it.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class FrameBuffers:
         self._kept_bytes = 0
 
     def take(self, length: int) -> bytearray | mmap.mmap:
-        """A buffer of at least `length` bytes, with anything in it."""
+        """Return a buffer of at least `length` bytes, with arbitrary content."""
         if length > LARGEST_BYTES:
             return mmap.mmap(-1, length)
         size_bytes = max(SMALLEST_BYTES, 1 << (length - 1).bit_length())
@@ -35,7 +35,7 @@ class FrameBuffers:
         return bytearray(size_bytes)
 
     def give(self, buffer: bytearray | mmap.mmap) -> None:
-        """Take back a buffer that nobody looks at any more."""
+        """Return a buffer that is no longer used."""
         if isinstance(buffer, bytearray) and self._kept_bytes + len(buffer) <= KEPT_BYTES:
             self._kept_bytes += len(buffer)
             self._spare.setdefault(len(buffer), []).append(buffer)

@@ -1,28 +1,36 @@
 """One client's connection: frames in, replies out, in the order of the requests.
 
-A frame is a big-endian int32 length and that many bytes. The handler is called with a view of each frame; the view
-is valid during that call only, because small frames lie in a buffer that all connections share. It answers with
+A frame is a big-endian int32 length and that many bytes. The connection's handler gets each frame as a view, which is
+valid during that call only, because small frames lie in a buffer that all connections share. It returns
 
 * a `Reply`: the parts of the response, sent in order;
 * a `PendingReply`, to be resolved later. Until then no further frame of this connection is handled, unless the
   reply is `pipelined`; replies always leave in the order of their requests;
-* None: there is nothing to answer.
+* None: there is no response.
 
-Memory stays bounded whatever a client does: a frame that comes in pieces and is not small needs a grant of the budget
-before it is read on, and a client that does not read its replies is not read from either.
+Memory stays bounded whatever a client does. The rest of a large frame is received only after the memory budget has
+granted room for it, and a client that does not read its replies is not read from either. The socket is read in every
+state except these:
+
+| state | entered when | left when |
+|---|---|---|
+| no room (`_partial.is_waiting`) | a large frame begins and the budget is used up | the budget grants it |
+| backlog (`_backlog`) | frames follow a blocking reply, or a turn is full | the reply is resolved, the next turn |
+| choked (`_writing`) | more than MAX_UNSENT_BYTES are unsent | the client has read enough of them |
+| draining (`_is_draining`) | the broker stops | never: the connection is closed |
+| closed (`closed`) | the client leaves, or `close` | never |
 """
 
 from __future__ import annotations
 
 import logging
-import socket
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 from time import perf_counter
-from typing import Any, Final
+from typing import Final, Protocol
 
 from skylog.errors import MalformedRequestError
 from skylog.limited_logger import LimitedLogger
@@ -30,13 +38,14 @@ from skylog.net.budget import MemoryBudget
 from skylog.net.buffers import FrameBuffers
 from skylog.net.outbox import Outbox, Reply
 from skylog.net.partial_frame import PartialFrame
+from skylog.net.transport import Transport
 
 logger = logging.getLogger(__name__)
-limited_logger = LimitedLogger(logger)  # for what clients can provoke
+limited_logger = LimitedLogger(logger)  # for lines that clients can cause
 
 MAX_PIPELINED: Final = 64
-FRAMES_AT_ONCE: Final = 32  # then it is the turn of the other connections,
-TURN_SECONDS: Final = 0.01  # or earlier, when they have waited this long
+FRAMES_AT_ONCE: Final = 32  # that a connection handles before the others get their turn,
+TURN_SECONDS: Final = 0.01  # unless this time is up first
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 _LENGTH = Struct(">i")
 
@@ -44,7 +53,7 @@ _LENGTH = Struct(">i")
 class PendingReply:
     """A reply that is not known yet. `resolve` it once, from the event loop's thread.
 
-    `on_cancel` is called where the client leaves first, `on_resolve` when the reply is known.
+    `on_cancel` is called if the client leaves first, `on_resolve` when the reply is known.
     """
 
     __slots__ = ("_connection", "on_cancel", "on_resolve", "pipelined", "reply", "resolved")
@@ -68,32 +77,47 @@ class PendingReply:
         self._connection.advance()
 
     def forget(self) -> None:
-        """Nothing is to be called any more. What was to be called often knows this object: a cycle ends here."""
+        """Drop the callbacks. They often refer to this object, so this breaks a reference cycle."""
         self.on_cancel = self.on_resolve = None
 
     def abort(self) -> None:
-        """There will be no reply: close the connection."""
+        """Close the connection instead of replying."""
         self._connection.close()
 
     def refuse(self, error: MalformedRequestError) -> None:
-        """The request cannot be read, which has turned out late: close the connection and say why in the log."""
+        """Close the connection because the request turned out to be malformed, and log why."""
         self._connection.refuse(error)
 
 
-Handler = Callable[["Connection", memoryview], Reply | PendingReply | None]
-
+FrameHandler = Callable[[memoryview], Reply | PendingReply | None]
 
 Shortcut = Callable[[memoryview, int, int, Reply], int]
-"""Handles frames of a kind it knows, several at once: the buffer, position and end of what has come, and where replies
-go; the position of the first frame that is left for the handler."""
+"""Handles several frames of a known form at once. It gets the buffer, the position and end of the received bytes, and
+the list to add replies to. It returns the position of the first frame that it leaves to the handler's `handle`."""
+
+
+class ConnectionHandler(Protocol):
+    """What the layer above keeps for one connection, and how it handles the connection's frames."""
+
+    @property
+    def handle(self) -> FrameHandler: ...
+
+    @property
+    def shortcut(self) -> Shortcut | None: ...
+
+    def close(self) -> None:
+        """Drop the references to the connection, which is closed."""
+
+
+OpenHandler = Callable[["Connection"], ConnectionHandler]
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all connections of a listener use together."""
+    """What the connections of a listener share."""
 
     loop: AbstractEventLoop
-    handler: Handler
+    open_handler: OpenHandler
     scratch: memoryview
     budget: MemoryBudget
     buffers: FrameBuffers
@@ -102,7 +126,7 @@ class Shared:
 
 
 class Connection:
-    """A socket with its unfinished input and unsent output. Made by the listener; lives on the event loop's thread."""
+    """A transport with its unfinished input and unsent output. Lives on the event loop's thread."""
 
     __slots__ = (
         "_backlog",
@@ -116,47 +140,47 @@ class Connection:
         "_prefix",
         "_reading",
         "_shared",
-        "_socket",
+        "_transport",
         "_waiting",
         "_writing",
         "closed",
         "last_activity",
         "peer",
-        "shortcut",
-        "state",
     )
 
-    def __init__(self, sock: socket.socket, peer: str, shared: Shared) -> None:
+    def __init__(self, transport: Transport, peer: str, shared: Shared) -> None:
         self.peer = peer
         self.closed = False
-        self.state: Any = None  # what the handler wants to remember of this client
-        self.shortcut: Shortcut | None = None  # set by the handler, where it knows a quicker way
-        self._socket = sock
-        self._fd = sock.fileno()
+        self._transport = transport
+        self._fd = transport.fileno()
         self._shared = shared
         self._loop = shared.loop
-        self._handler = shared.handler
         self._prefix = b""  # the first bytes of a frame's length
         self._partial: PartialFrame | None = None
         self._partial_since = 0.0
-        self._backlog: bytes | None = None  # received, but not handled before earlier replies are known or sent
+        self._backlog: bytes | None = None  # received, and handled once earlier replies are known or sent
         self._waiting: deque[PendingReply] = deque()
-        self._outbox = Outbox(sock)
+        self._outbox = Outbox(transport)
         self._reading = True
         self._is_draining = False
         self._writing = False
         self.last_activity = self._loop.time()
+        self._handler: ConnectionHandler | None = shared.open_handler(self)
         self._loop.add_reader(self._fd, self._on_readable)
 
     @property
     def local_address(self) -> tuple[str, int]:
-        """Host and port at which the client has reached us."""
-        host, port = self._socket.getsockname()[:2]
-        return host, port
+        """The host and port that the client has connected to."""
+        return self._transport.local_address()
+
+    @property
+    def handler(self) -> ConnectionHandler | None:
+        """What the layer above keeps for this connection, None once it is closed."""
+        return self._handler
 
     @property
     def budget(self) -> MemoryBudget:
-        """The memory for requests, which all connections share."""
+        """The memory budget for requests, which all connections share."""
         return self._shared.budget
 
     # -- input
@@ -165,14 +189,14 @@ class Connection:
         self.last_activity = self._loop.time()
         try:
             if self._partial is not None:
-                frame = self._partial.receive(self._socket)
+                frame = self._partial.receive(self._transport)
                 if frame is None:
                     return
                 self._end_partial(frame)
             else:
                 start = len(self._prefix)
                 scratch = self._shared.scratch
-                count = self._socket.recv_into(scratch[start:] if start else scratch)
+                count = self._transport.receive_into(scratch[start:] if start else scratch)
                 if not count:
                     self.close()
                     return
@@ -180,7 +204,7 @@ class Connection:
                     scratch[:start] = self._prefix
                     self._prefix = b""
                 if self._waiting and self._is_blocked():
-                    self._keep(scratch[: start + count])  # read to notice when the client leaves
+                    self._keep(scratch[: start + count])  # reading goes on so that a disconnect is noticed
                 else:
                     self._handle_frames(scratch, start + count)
         except BlockingIOError:
@@ -194,20 +218,24 @@ class Connection:
             return
         if self._outbox.parts:
             self._flush()
-        elif not self.closed and self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            # Reset behind what was just read. uvloop tells of an error once: without a send nobody would notice.
+        elif not self.closed and self._transport.is_broken():
+            # Reset after the bytes just received. uvloop reports an error once; without a send it would go unnoticed.
             self.close()
             return
-        self._adjust_reading()
+        if self._writing or self._partial is not None or self._backlog is not None:
+            self._adjust_reading()
 
     def _handle_frames(self, view: memoryview, end: int) -> None:
-        """Handle the whole frames among the first `end` bytes of `view` and keep the beginning of another."""
+        """Handle the complete frames in the first `end` bytes of `view`, and keep the beginning of the next one."""
         position = handled = 0
-        if self.shortcut is not None and not self._waiting:
-            position = self.shortcut(view, 0, end, self._outbox.parts)
-            if self.closed:
+        handler = self._handler
+        assert handler is not None
+        shortcut = handler.shortcut
+        if shortcut is not None and not self._waiting:
+            position = shortcut(view, 0, end, self._outbox.parts)
+            if position == end or self.closed:
                 return
-        parts, waiting, handler = self._outbox.parts, self._waiting, self._handler
+        parts, waiting, handle = self._outbox.parts, self._waiting, handler.handle
         max_frame_bytes = self._shared.max_frame_bytes
         turn_ends = perf_counter() + TURN_SECONDS
         while end - position >= 4:
@@ -218,7 +246,7 @@ class Connection:
             if position > end:
                 self._begin_partial(view[start:end], length)
                 return
-            reply = handler(self, view[start:position])
+            reply = handle(view[start:position])
             if type(reply) is list and not waiting:
                 parts += reply
             elif reply is not None:
@@ -237,7 +265,7 @@ class Connection:
         self._prefix = bytes(view[position:end])
 
     def _keep(self, data: memoryview) -> None:
-        """Put aside what cannot be handled yet. It counts like a request that is being received."""
+        """Keep bytes that cannot be handled yet. They count against the memory budget."""
         if self._shared.budget.try_acquire(len(data)):
             self._backlog = bytes(data)
         else:
@@ -258,18 +286,19 @@ class Connection:
         self._adjust_reading()
 
     def _end_partial(self, frame: memoryview) -> None:
-        """Handle a frame that has come in pieces, and give its memory back whatever happens."""
+        """Handle a frame that arrived in pieces, and release its memory in any case."""
         partial, self._partial = self._partial, None
         assert partial is not None
+        assert self._handler is not None
         try:
-            reply = self._handler(self, frame)
+            reply = self._handler.handle(frame)
             if reply is not None:
                 self._wait_for(reply)
         finally:
             partial.release()
 
     def _wait_for(self, reply: Reply | PendingReply) -> None:
-        """Queue a reply behind those that are pending; one that is known has nothing before it leaves at once."""
+        """Queue a reply behind those that are pending. A known reply with none before it is sent at once."""
         if isinstance(reply, PendingReply):
             self._waiting.append(reply)
         elif self._waiting:
@@ -284,12 +313,12 @@ class Connection:
         return bool(self._waiting) and (not self._waiting[-1].pipelined or len(self._waiting) >= MAX_PIPELINED)
 
     def _is_choked(self) -> bool:
-        """Whether so much lies unsent that the client has to read before more is done for it."""
+        """Whether too much is unsent to handle another request."""
         self._flush()
         return self.closed or (self._writing and self._outbox.size_bytes > MAX_UNSENT_BYTES)
 
     def advance(self) -> None:
-        """Send what has been resolved, up to the first reply that is not, and handle what waited for it."""
+        """Send the resolved replies up to the first that is pending, and handle the frames that waited for them."""
         if self.closed:
             return
         while self._waiting and self._waiting[0].resolved:
@@ -309,7 +338,7 @@ class Connection:
         self._adjust_reading()
 
     def refuse(self, error: MalformedRequestError) -> None:
-        """Close on a client that does not speak the protocol; what it asked before is still answered if it can be."""
+        """Close the connection of a client that breaks the protocol, after sending the replies that are ready."""
         if self.closed:
             return
         limited_logger.warning("closing the connection of %s: %s", self.peer, error)
@@ -318,7 +347,7 @@ class Connection:
         self.close()
 
     def _adjust_reading(self) -> None:
-        """Read from the socket exactly while there is room for what may come."""
+        """Start or stop reading from the socket, by the table of states above."""
         if self.closed:
             return
         may_read = (
@@ -337,7 +366,7 @@ class Connection:
     # -- output
 
     def _flush(self) -> None:
-        """Send as much as the socket takes; the rest when it takes more."""
+        """Send as much as the socket accepts, and the rest when it accepts more."""
         if self._writing:
             return
         try:
@@ -361,17 +390,17 @@ class Connection:
     # -- end
 
     def stalls_budget(self, since: float) -> bool:
-        """Whether memory was granted before `since` for a frame that has still not come in full."""
+        """Whether memory was granted before `since` for a frame that is still incomplete."""
         return self._partial is not None and self._partial.holds_grant and self._partial_since < since
 
     def drain(self) -> None:
-        """Take no more requests: the broker stops."""
+        """Stop reading requests, because the broker stops."""
         self._is_draining = True
         self._adjust_reading()
 
     @property
     def has_unfinished_work(self) -> bool:
-        """Whether a reply is still to come or to leave; who waits for what may never happen does not count."""
+        """Whether a reply is still pending or unsent. Requests that may wait forever do not count."""
         return bool(self._outbox.parts) or any(
             pending.on_cancel is None and not pending.resolved for pending in self._waiting
         )
@@ -383,7 +412,7 @@ class Connection:
         self._loop.remove_reader(self._fd)
         if self._writing:
             self._loop.remove_writer(self._fd)
-        self._socket.close()
+        self._transport.close()
         if self._partial is not None:
             self._partial.release()
             self._partial = None
@@ -397,5 +426,7 @@ class Connection:
         if self._backlog is not None:
             self._shared.budget.release(len(self._backlog))
             self._backlog = None
-        self.state = self.shortcut = None
+        if self._handler is not None:
+            self._handler.close()
+            self._handler = None
         self._shared.on_close(self)

@@ -1,4 +1,4 @@
-"""Accepts connections, keeps them, and closes those that are idle or stand in the way."""
+"""Accept connections, keep them, and close those that are idle or hold memory that others wait for."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from skylog.config import UpdateMode, setting
 from skylog.limited_logger import LimitedLogger
 from skylog.net.budget import MemoryBudget
 from skylog.net.buffers import FrameBuffers
-from skylog.net.connection import Connection, Handler, Shared
+from skylog.net.connection import Connection, OpenHandler, Shared
+from skylog.net.transport import PlainTransport
 
 logger = logging.getLogger(__name__)
-limited_logger = LimitedLogger(logger)  # for what clients can provoke
+limited_logger = LimitedLogger(logger)  # for lines that clients can cause
 
 SWEEP_SECONDS: Final = 5.0
 STALL_SECONDS: Final = 10.0
@@ -26,7 +27,7 @@ _RETRY_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetConfig:
-    """How sockets are used. Each field is a key of Kafka's broker configuration."""
+    """Settings of sockets. Each field is a key of Kafka's broker configuration."""
 
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", 600_000, "Close connections that have been silent this long.", minimum=1
@@ -72,36 +73,37 @@ class NetConfig:
 
 
 class Listener:
-    """One listening address and its connections."""
+    """One listening address and its connections. `open_handler` is called for each new connection."""
 
-    def __init__(self, config: NetConfig, handler: Handler) -> None:
+    def __init__(self, config: NetConfig, open_handler: OpenHandler) -> None:
         self._config = config
-        self._handler = handler
+        self._open_handler = open_handler
         self._budget = MemoryBudget(config.queued_max_request_bytes)
         self._sockets: list[socket.socket] = []
         self._sweeper: asyncio.TimerHandle | None = None
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
         self.accepted_total = 0
 
     def reconfigure(self, config: NetConfig) -> None:
-        """Use another configuration for what comes next."""
+        """Use another configuration from now on."""
         self._config = config
 
     async def start(self, host: str, port: int) -> int:
-        """Listen on every address that `host` stands for; the port, which the kernel picks for 0."""
+        """Listen on every address of `host` and return the port. The kernel picks one for port 0."""
         self._loop = asyncio.get_running_loop()
         self._shared = Shared(
             loop=self._loop,
-            handler=self._handler,
+            open_handler=self._open_handler,
             scratch=memoryview(bytearray(_SCRATCH_BYTES)),
             budget=self._budget,
             buffers=FrameBuffers(),
             max_frame_bytes=self._config.socket_request_max_bytes,
-            on_close=self.connections.discard,
+            on_close=self._forget,
         )
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in sorted(set(found)):
-            sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -124,9 +126,9 @@ class Listener:
             except BlockingIOError:
                 return
             except ConnectionError as error:
-                logger.debug("a client left before it was accepted: %s", error)
+                logger.debug("a client disconnected before it was accepted: %s", error)
                 continue
-            except OSError as error:  # out of descriptors: leave the rest to the backlog and try again shortly
+            except OSError as error:  # out of descriptors: leave the rest in the backlog and try again shortly
                 limited_logger.error("cannot accept connections for %.1f s: %s", _RETRY_SECONDS, error)
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(_RETRY_SECONDS, self._resume_accepting, listening)
@@ -151,11 +153,14 @@ class Listener:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.socket_receive_buffer_bytes)
         if self._config.socket_send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.socket_send_buffer_bytes)
-        self.connections.add(Connection(sock, peer, self._shared))
+        self.connections[Connection(PlainTransport(sock), peer, self._shared)] = None
         self.accepted_total += 1
 
+    def _forget(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+
     def _sweep(self) -> None:
-        """Close what has been silent too long, and who holds memory that others wait for without filling it."""
+        """Close connections that are idle, and those that hold memory for an unfinished frame while others wait."""
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
         now = self._loop.time()
         idle_since = now - self._config.connections_max_idle_ms / 1000
@@ -166,7 +171,7 @@ class Listener:
                 connection.close()
             elif self._budget.has_waiters and connection.stalls_budget(stalled_since):
                 limited_logger.warning(
-                    "closing the connection of %s, which stalls a request others wait for", connection.peer
+                    "closing the connection of %s: its unfinished request holds memory others wait for", connection.peer
                 )
                 connection.close()
 
@@ -177,7 +182,7 @@ class Listener:
         self._sockets.clear()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Take no more connections, let replies that are under way leave, then close every connection."""
+        """Stop accepting, send the replies that are under way, then close every connection."""
         self.stop_accepting()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -185,6 +190,6 @@ class Listener:
             connection.drain()
         deadline = self._loop.time() + grace_seconds
         while self._loop.time() < deadline and any(each.has_unfinished_work for each in self.connections):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # only a stop asks: no connection should have to tell
+            await asyncio.sleep(0.01)  # polled: connections need not signal something that only a stop asks for
         for connection in list(self.connections):
             connection.close()

@@ -1,21 +1,23 @@
-"""What is on its way to a client: bytes and ranges of files, sent in order.
+"""Unsent output of a connection: bytes and ranges of files, sent in order.
 
-Below `SENDFILE_BYTES` it is quicker to read a range of a file and send it with its header than to make two calls of it
-(`python -m benchmarks loops` has the figures); larger ranges go from the file to the socket by `sendfile`.
+Below `SENDFILE_BYTES` it is quicker to read a range of a file and send it with its header than to make two system calls
+(`python -m benchmarks loops` has the figures). Larger ranges go through the transport's `send_file`.
 
-No byte is copied twice on its way: what a socket has not taken stays where it is, as a view, and a large part is never
-joined with its neighbours. So an answer costs work in proportion to its size, however slowly the client reads it.
+No byte is copied twice: data that the socket does not accept stays where it is, as a view, and a large part is never
+joined with its neighbours. So the work for a response is proportional to its size, however slowly the client reads it.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import Final, Protocol
 
+from skylog.net.transport import Transport
+
+MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)  # only Linux has it
 SENDFILE_BYTES: Final = 32 * 1024
-SEND_BYTES: Final = 256 * 1024  # also what a client that does not read can make us hold of a file
-TURN_BYTES: Final = 8 * 1024 * 1024  # then it is the turn of the other connections, even if the client reads as fast
+SEND_BYTES: Final = 256 * 1024  # also limits the file content held in memory for a client that does not read
+TURN_BYTES: Final = 8 * 1024 * 1024  # after this much, other connections are served, even if the client keeps reading
 
 
 class File(Protocol):
@@ -25,7 +27,7 @@ class File(Protocol):
 
 
 class FilePart(Protocol):
-    """A range of a file, to be sent as part of a reply."""
+    """A range of a file, sent as part of a reply."""
 
     @property
     def file(self) -> File: ...
@@ -38,7 +40,7 @@ class FilePart(Protocol):
 
 
 Part = bytes | bytearray | memoryview | FilePart
-"""A part belongs to the outbox once it is in it: a bytearray must not change any more."""
+"""The outbox owns its parts: a queued bytearray must not change."""
 
 Reply = list[Part]
 
@@ -48,11 +50,11 @@ _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 class Outbox:
     """The unsent parts of one connection."""
 
-    __slots__ = ("_fd", "_socket", "parts")
+    __slots__ = ("_send", "_transport", "parts")
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
-        self._fd = sock.fileno()
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._send = transport.send
         self.parts: list[Part] = []
 
     @property
@@ -60,9 +62,9 @@ class Outbox:
         return sum(len(part) if isinstance(part, _IN_MEMORY) else part.length for part in self.parts)
 
     def flush(self) -> bool:
-        """Send as much as the socket takes in one turn; whether that was all.
+        """Send as much as the socket accepts in one turn. Return whether everything was sent.
 
-        Raises OSError when the connection is broken.
+        Raises OSError if the connection is broken.
         """
         parts = self.parts
         sent_bytes = 0
@@ -80,18 +82,18 @@ class Outbox:
         return True
 
     def _send_bytes(self) -> int:
-        """Send the leading parts that are bytes, or short enough to be read, in one call; how much of them went."""
+        """Send the leading bytes and short file ranges in one call. Return the number of bytes sent."""
         parts = self.parts
         first = parts[0]
         data: bytes | bytearray | memoryview
         if isinstance(first, _IN_MEMORY) and (
             len(parts) == 1 or isinstance(first, memoryview) or len(first) >= SEND_BYTES
         ):
-            data, count, flags = first, 1, 0 if len(parts) == 1 else socket.MSG_MORE
+            data, count, flags = first, 1, 0 if len(parts) == 1 else MSG_MORE
         else:
             data, count, flags = self._gather()
         # One call goes on for as long as the client reads: it gets no more than the turn allows.
-        sent = self._socket.send(data if len(data) <= TURN_BYTES else memoryview(data)[:TURN_BYTES], flags)
+        sent = self._send(data if len(data) <= TURN_BYTES else memoryview(data)[:TURN_BYTES], flags)
         if sent == len(data):
             del parts[:count]
         else:
@@ -99,36 +101,38 @@ class Outbox:
         return sent
 
     def _gather(self) -> tuple[bytes, int, int]:
-        """The bytes of the leading parts, how many parts that are, and the flags to send them with."""
+        """Return the bytes of the leading parts, the number of parts, and the flags to send them with."""
         gathered: list[bytes | bytearray | memoryview] = []
         total = 0
         for part in self.parts:
             if isinstance(part, _IN_MEMORY):
                 if len(part) >= SEND_BYTES:
-                    return b"".join(gathered), len(gathered), socket.MSG_MORE
+                    return b"".join(gathered), len(gathered), MSG_MORE
                 gathered.append(part)
             elif part.length < SENDFILE_BYTES:
                 gathered.append(part.file.read(part.position, part.length))
+                if len(gathered[-1]) < part.length:
+                    raise OSError("the file ends before the range to send")
             else:
-                return b"".join(gathered), len(gathered), socket.MSG_MORE
+                return b"".join(gathered), len(gathered), MSG_MORE
             total += len(gathered[-1])
             if total > SEND_BYTES:
                 break
         return b"".join(gathered), len(gathered), 0
 
     def _send_file(self, part: FilePart, at_most: int) -> int:
-        sent = os.sendfile(self._fd, part.file.fileno(), part.position, min(part.length, at_most))
+        sent = self._transport.send_file(part.file.fileno(), part.position, min(part.length, at_most))
         if sent == part.length:
             del self.parts[0]
         elif sent:
             self.parts[0] = _Rest(part.file, part.position + sent, part.length - sent)
         else:
-            raise OSError("a file ended before the range that was to be sent")
+            raise OSError("the file ends before the range to send")
         return sent
 
 
 class _Rest:
-    """What is left of a file part."""
+    """The unsent rest of a file part."""
 
     __slots__ = ("file", "length", "position")
 

@@ -1,21 +1,21 @@
-"""A frame of which only the beginning has come, and the memory for the rest of it."""
+"""A frame that has been received only in part, and the memory for the rest."""
 
 from __future__ import annotations
 
 import mmap
-import socket
 from collections.abc import Callable
 from typing import Final
 
 from skylog.net.budget import MemoryBudget
 from skylog.net.buffers import FrameBuffers
+from skylog.net.transport import Transport
 
 UNGRANTED_BYTES: Final = 16 * 1024
 _RECEIVES_AT_ONCE: Final = 16
 
 
 class PartialFrame:
-    """Collects one frame. A large one needs a grant of the budget before anything more of it is read."""
+    """Collects one frame. A large one needs memory from the budget before more of it is read."""
 
     __slots__ = ("_budget", "_buffer", "_buffers", "_filled", "_granted_bytes", "_view", "is_released", "length")
 
@@ -41,7 +41,7 @@ class PartialFrame:
             kept = bytes(start)
 
     def _granted(self, kept: bytes, on_granted: Callable[[], None]) -> None:
-        """The budget has room now. The client may have left while it waited."""
+        """Called when the budget has granted the memory. The client may have disconnected meanwhile."""
         if self.is_released:
             self._budget.release(self.length)
         else:
@@ -56,27 +56,27 @@ class PartialFrame:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it still waits for memory, so that nothing may be read."""
+        """Whether the frame still waits for memory. The socket must not be read meanwhile."""
         return self._view is None
 
     @property
     def holds_grant(self) -> bool:
         return self._granted_bytes > 0
 
-    def receive(self, sock: socket.socket) -> memoryview | None:
-        """Read more of it; the whole frame once it is there. Raises ConnectionError where the client has left."""
+    def receive(self, transport: Transport) -> memoryview | None:
+        """Receive more. Return the frame when it is complete. Raises ConnectionError if the client disconnects."""
         assert self._view is not None, "read without a grant"
         for _ in range(_RECEIVES_AT_ONCE):
-            count = sock.recv_into(self._view[self._filled :])
+            count = transport.receive_into(self._view[self._filled :])
             if not count:
-                raise ConnectionError("the client left inside a frame")
+                raise ConnectionError("the client disconnected inside a frame")
             self._filled += count
             if self._filled == self.length:
                 return self._view
         return None
 
     def release(self) -> None:
-        """Give the memory back; nobody may look at the frame any more."""
+        """Release the memory. The frame must not be used after this."""
         self.is_released = True
         if self._buffer is not None:
             self._buffers.give(self._buffer)

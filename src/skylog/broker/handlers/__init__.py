@@ -1,14 +1,18 @@
-"""One module per API. The table below is what the broker serves, and so what ApiVersions tells."""
+"""One module per API. `APIS` lists the APIs that the broker serves and that ApiVersions returns."""
 
 from typing import Final
 
 from skylog.broker.api import Api
 from skylog.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_acls,
     create_partitions,
     create_topics,
@@ -26,6 +30,7 @@ from skylog.broker.handlers import (
     describe_topic_partitions,
     describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -45,14 +50,20 @@ from skylog.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 
 APIS: Final[tuple[Api, ...]] = (
+    add_offsets_to_txn.API,
+    add_partitions_to_txn.API,
     alter_client_quotas.API,
     alter_configs.API,
     alter_partition_reassignments.API,
     alter_replica_log_dirs.API,
     api_versions.API,
+    consumer_group_describe.API,
+    consumer_group_heartbeat.API,
     create_acls.API,
     create_partitions.API,
     create_topics.API,
@@ -70,6 +81,7 @@ APIS: Final[tuple[Api, ...]] = (
     describe_topic_partitions.API,
     describe_transactions.API,
     elect_leaders.API,
+    end_txn.API,
     fetch.API,
     find_coordinator.API,
     heartbeat.API,
@@ -89,4 +101,6 @@ APIS: Final[tuple[Api, ...]] = (
     offset_for_leader_epoch.API,
     produce.API,
     sync_group.API,
+    txn_offset_commit.API,
+    write_txn_markers.API,
 )

@@ -1,13 +1,13 @@
 """AlterClientQuotas (49), versions 0-1: there are no quotas, and none can be set.
 
-To set one is refused with UNSUPPORTED_VERSION, for a client must not believe in a limit that nothing enforces. To
-remove one succeeds, as it does in Kafka where there is none.
+Setting a quota fails with UNSUPPORTED_VERSION, because the broker would not enforce it. Removing one succeeds, as in
+Kafka if there is none.
 """
 
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.turn import in_turns
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode
 from skylog.protocol.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -19,9 +19,9 @@ from skylog.protocol.apis import ApiKey
 
 
 async def handle(_: Context, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    """An entity that is named several times is answered once; what is asked of it first counts."""
+    """Return one result per entity. If an entity is repeated, its first entry counts."""
     results: dict[tuple[tuple[str, str | None], ...], QuotaAlterationResult] = {}
-    async for entry in in_turns(request.entries):
+    async for entry in cooperatively(request.entries):
         entity = tuple((part.entity_type, part.entity_name) for part in entry.entity)
         if entity not in results:
             results[entity] = _result(entry)
@@ -32,7 +32,9 @@ def _result(entry: QuotaAlteration) -> QuotaAlterationResult:
     if all(operation.remove for operation in entry.ops):
         return QuotaAlterationResult(entity=entry.entity)
     return QuotaAlterationResult(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, error_message="this broker has no quotas", entity=entry.entity
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        error_message="this broker does not support quotas",
+        entity=entry.entity,
     )
 
 

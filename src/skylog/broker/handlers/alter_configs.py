@@ -1,6 +1,6 @@
-"""AlterConfigs (33), versions 0-2: replace all that is set for topics and brokers; what is left out gets its default.
+"""AlterConfigs (33), versions 0-2: replace all settings of topics and brokers. Omitted keys get their default.
 
-A resource that stands twice in a request is refused each time.
+A resource that is repeated in a request fails each time.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 
 from skylog.broker.api import Api, Context
-from skylog.broker.config_changes import Change, Operation, alter
-from skylog.broker.turn import in_turns
+from skylog.broker.config_changes import ConfigChange, Operation, alter
+from skylog.broker.store_errors import as_kafka_errors
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.alter_configs import (
     AlterConfigsRequest,
@@ -24,7 +25,7 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
     counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
     responses = [
         await _alter(context, wanted, request.validate_only, counts[wanted.resource_type, wanted.resource_name])
-        async for wanted in in_turns(request.resources)
+        async for wanted in cooperatively(request.resources)
     ]
     return AlterConfigsResponse(responses=responses)
 
@@ -34,11 +35,12 @@ async def _alter(
 ) -> AlterConfigsResourceResponse:
     kind, name = wanted.resource_type, wanted.resource_name
     response = AlterConfigsResourceResponse(resource_type=kind, resource_name=name)
-    changes = [Change(config.name, Operation.SET, config.value) for config in wanted.configs]
+    changes = [ConfigChange(config.name, Operation.SET, config.value) for config in wanted.configs]
     try:
         if times > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "each resource may stand once in a request")
-        await alter(context.broker, kind, name, changes, whole=True, validate_only=validate_only)
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource appears more than once in the request")
+        with as_kafka_errors():
+            await alter(context.broker, kind, name, changes, whole=True, validate_only=validate_only)
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message
     return response

@@ -1,19 +1,23 @@
-"""AlterPartitionReassignments (45), version 0: which brokers have the replicas of a partition.
+"""AlterPartitionReassignments (45), version 0: move the replicas of partitions to other brokers, or cancel that.
 
-There is one broker, so a valid assignment is the present one and nothing moves. A cancellation finds nothing to cancel.
+The response tells whether a reassignment has begun; the controller completes it. If a partition is repeated in a
+request, its last row counts, and it has one result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from skylog.broker.api import Api, Context
-from skylog.broker.turn import in_turns
-from skylog.errors import ErrorCode, KafkaError
+from skylog.broker.partition_changes import PartitionDecision
+from skylog.broker.time_slice import cooperatively
+from skylog.cluster import PartitionImage
+from skylog.cluster.elections import Brokers, ElectionRules
+from skylog.cluster.reassignment import begin, cancel
+from skylog.errors import KafkaError
 from skylog.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
@@ -21,43 +25,32 @@ from skylog.protocol.apis import ApiKey
 
 
 async def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
-    wanted: dict[str, dict[int, ReassignablePartition]] = {}
-    async for topic in in_turns(request.topics):
-        wanted.setdefault(topic.name, {}).update({row.partition_index: row for row in topic.partitions})
-    return AlterPartitionReassignmentsResponse(
-        responses=[
-            ReassignableTopicResponse(
-                name=topic, partitions=[_result(context, topic, row) async for row in in_turns(rows.values())]
-            )
-            async for topic, rows in in_turns(wanted.items())
-        ]
-    )
+    wanted: dict[str, dict[int, PartitionDecision]] = {}
+    async for topic in cooperatively(request.topics):
+        rows = {row.partition_index: _decision(row.replicas) for row in topic.partitions}
+        wanted.setdefault(topic.name, {}).update(rows)
+    results = await context.broker.partition_changes.apply(wanted, request.timeout_ms / 1000)
+    return AlterPartitionReassignmentsResponse(responses=[_row(*each) async for each in cooperatively(results.items())])
 
 
-def _result(context: Context, topic: str, row: ReassignablePartition) -> ReassignablePartitionResponse:
-    broker = context.broker
-    try:
-        broker.partitions.get(topic, row.partition_index)
-        if row.replicas is None:
-            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of the partition is in progress")
-        _check(row.replicas, broker.metadata.image.brokers.keys())
-    except KafkaError as error:
-        return ReassignablePartitionResponse(
-            partition_index=row.partition_index, error_code=error.code, error_message=error.message
-        )
-    return ReassignablePartitionResponse(partition_index=row.partition_index)
+def _decision(target: Sequence[int] | None) -> PartitionDecision:
+    if target is None:
+        return cancel
+
+    def decide(partition: PartitionImage, brokers: Brokers, rules: ElectionRules) -> PartitionImage:
+        return begin(partition, target, brokers, rules)
+
+    return decide
 
 
-def _check(replicas: Sequence[int], brokers: Collection[int]) -> None:
-    if not replicas:
-        reason = "a partition needs at least one replica"
-    elif unknown := sorted(set(replicas) - set(brokers)):
-        reason = f"there is no broker {unknown[0]}"
-    elif len(set(replicas)) < len(replicas):
-        reason = "a broker is named more than once"
-    else:
-        return
-    raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+def _row(topic: str, errors: Mapping[int, KafkaError | None]) -> ReassignableTopicResponse:
+    return ReassignableTopicResponse(name=topic, partitions=[_result(*each) for each in errors.items()])
+
+
+def _result(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+    if error is None:
+        return ReassignablePartitionResponse(partition_index=index)
+    return ReassignablePartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
 
 
 API = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, handle)

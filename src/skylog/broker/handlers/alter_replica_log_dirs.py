@@ -1,12 +1,13 @@
-"""AlterReplicaLogDirs (34), versions 1-2: where the logs of partitions lie.
+"""AlterReplicaLogDirs (34), versions 1-2: move logs to another data directory.
 
-There is one data directory. A log that is wanted there is there already; any other directory is LOG_DIR_NOT_FOUND.
+Each broker has one data directory, and all its logs are in it. Any other directory is LOG_DIR_NOT_FOUND. A partition
+without a replica on this broker is REPLICA_NOT_AVAILABLE, as in Kafka.
 """
 
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.turn import in_turns
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -18,7 +19,7 @@ from skylog.protocol.apis import ApiKey
 
 
 async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-    wanted: dict[str, dict[int, str]] = {}  # where a partition is named twice, the last directory counts, as in Kafka
+    wanted: dict[str, dict[int, str]] = {}  # if a partition is repeated, its last directory counts, as in Kafka
     for directory in request.dirs:
         for topic in directory.topics:
             wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
@@ -26,9 +27,9 @@ async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> Alter
         results=[
             AlterReplicaLogDirTopicResult(
                 topic_name=topic,
-                partitions=[_result(context, topic, index, path) async for index, path in in_turns(paths.items())],
+                partitions=[_result(context, topic, index, path) async for index, path in cooperatively(paths.items())],
             )
-            async for topic, paths in in_turns(wanted.items())
+            async for topic, paths in cooperatively(wanted.items())
         ]
     )
 
@@ -38,9 +39,11 @@ def _result(context: Context, topic: str, index: int, path: str) -> AlterReplica
     try:
         if path != str(broker.log_dir.path):
             raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"the only data directory is {broker.log_dir.path}")
-        broker.partitions.get(topic, index)
+        broker.replicas.readable(topic, index)
     except KafkaError as error:
-        return AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error.code)
+        is_elsewhere = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        code = ErrorCode.REPLICA_NOT_AVAILABLE if is_elsewhere else error.code
+        return AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
     return AlterReplicaLogDirPartitionResult(partition_index=index)
 
 

@@ -1,6 +1,6 @@
-"""CreateAcls (30), versions 1-3. There is no authorizer, so every creation is answered with SECURITY_DISABLED.
+"""CreateAcls (30), versions 1-3. There is no authorizer, so every creation fails with SECURITY_DISABLED.
 
-Clients match answers to what they asked by position: here a repeated row is answered again.
+Clients match results to creations by position, so a repeated creation has a result each time.
 """
 
 from __future__ import annotations

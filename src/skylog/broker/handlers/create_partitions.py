@@ -1,11 +1,12 @@
-"""CreatePartitions (37), versions 0-3: let topics grow. Answers once per topic, also where one stands twice."""
+"""CreatePartitions (37), versions 0-3: add partitions to topics. A repeated topic fails and has one result."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from skylog.broker.api import Api, Context
-from skylog.broker.turn import in_turns
+from skylog.broker.store_errors import as_kafka_errors
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.create_partitions import (
@@ -21,7 +22,7 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePa
     wanted = {topic.name: topic for topic in request.topics}
     results = [
         await _grow(context, topic, request.validate_only, counts[name])
-        async for name, topic in in_turns(wanted.items())
+        async for name, topic in cooperatively(wanted.items())
     ]
     return CreatePartitionsResponse(results=results)
 
@@ -32,12 +33,13 @@ async def _grow(
     topics = context.broker.topics
     try:
         if times > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic '{wanted.name}' stands {times} times in one request")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic '{wanted.name}' appears {times} times in the request")
         topic = topics.get(wanted.name)
         given = None if wanted.assignments is None else [row.broker_ids for row in wanted.assignments]
         assignment = topics.plan_growth(topic, wanted.count, given)
         if not validate_only:
-            await topics.grow(topic, assignment)
+            with as_kafka_errors():
+                await topics.grow(topic, assignment)
     except KafkaError as error:
         return CreatePartitionsTopicResult(name=wanted.name, error_code=error.code, error_message=error.message)
     return CreatePartitionsTopicResult(name=wanted.name)

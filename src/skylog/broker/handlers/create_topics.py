@@ -1,7 +1,7 @@
-"""CreateTopics (19), versions 2-7: topics with counts or an assignment, and configs.
+"""CreateTopics (19), versions 2-7: create topics, given counts or an assignment, and configs.
 
-From version 5 on the answer carries the counts and every config, which Java's admin client takes for granted. A topic
-that stands twice in a request is not created and answered once.
+From version 5 on the response has the counts and all configs, which Java's admin client relies on. A topic that is
+repeated in a request is not created and has one result.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from skylog.broker.api import Api, Context
-from skylog.broker.topic_configs import describe_topic
-from skylog.broker.turn import in_turns
+from skylog.broker.config_descriptions import describe_topic
+from skylog.broker.store_errors import as_kafka_errors
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.create_topics import (
@@ -28,17 +29,17 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
     counts = Counter(topic.name for topic in request.topics)
     wanted = {topic.name: topic for topic in request.topics}
     creation = _Creation(context, request.validate_only)
-    results = [await creation.create(topic, counts[name]) async for name, topic in in_turns(wanted.items())]
+    results = [await creation.create(topic, counts[name]) async for name, topic in cooperatively(wanted.items())]
     return CreateTopicsResponse(topics=results)
 
 
 class _Creation:
-    """Carries out one request. Topics with the same configs share their rows."""
+    """Handles one request. Topics with the same configs share the rows of the response."""
 
     def __init__(self, context: Context, validate_only: bool) -> None:
         self._broker = context.broker
         self._validate_only = validate_only
-        self._told: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
+        self._rows: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
 
     async def create(self, wanted: CreatableTopic, times: int) -> CreatableTopicResult:
         topics = self._broker.topics
@@ -46,7 +47,7 @@ class _Creation:
         try:
             if times > 1:
                 raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"topic '{wanted.name}' stands {times} times in one request"
+                    ErrorCode.INVALID_REQUEST, f"topic '{wanted.name}' appears {times} times in the request"
                 )
             configs = topics.complete(wanted.name, _given_configs(wanted))
             assignment = topics.plan(
@@ -57,7 +58,8 @@ class _Creation:
                 configs,
             )
             if not self._validate_only:
-                topic_id = (await topics.create(wanted.name, assignment, configs)).topic_id
+                with as_kafka_errors():
+                    topic_id = (await topics.create(wanted.name, assignment, configs)).topic_id
         except KafkaError as error:
             return CreatableTopicResult(name=wanted.name, error_code=error.code, error_message=error.message)
         return CreatableTopicResult(
@@ -65,25 +67,25 @@ class _Creation:
             topic_id=topic_id,
             num_partitions=len(assignment),
             replication_factor=len(assignment[0]),
-            configs=self._tell(configs),
+            configs=self._describe(configs),
         )
 
-    def _tell(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+    def _describe(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         shared = frozenset(configs.items())
-        told = self._told.get(shared)
-        if told is None:
-            told = self._told[shared] = [
+        rows = self._rows.get(shared)
+        if rows is None:
+            rows = self._rows[shared] = [
                 CreatableTopicConfigs(name=each.key, value=each.value, read_only=False, config_source=each.source)
                 for each in describe_topic(self._broker.config, configs)
             ]
-        return told
+        return rows
 
 
 def _given_configs(wanted: CreatableTopic) -> dict[str, str]:
     configs = {}
     for config in wanted.configs:
         if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name}: a value is missing")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name}: the value is missing")
         configs[config.name] = config.value
     return configs
 

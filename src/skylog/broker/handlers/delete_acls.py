@@ -1,6 +1,6 @@
-"""DeleteAcls (31), versions 1-3. There is no authorizer, so every filter is answered with SECURITY_DISABLED.
+"""DeleteAcls (31), versions 1-3. There is no authorizer, so every filter fails with SECURITY_DISABLED.
 
-Clients match answers to what they asked by position: here a repeated row is answered again.
+Clients match results to filters by position, so a repeated filter has a result each time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""DeleteGroups (42), versions 0-2: forget groups that have no members, with everything they have committed."""
+"""DeleteGroups (42), versions 0-2: delete groups that have no members, with their committed offsets."""
 
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.time_slice import cooperatively
+from skylog.broker.unique_names import unique
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -11,14 +13,14 @@ from skylog.protocol.delete_groups import DeletableGroupResult, DeleteGroupsRequ
 async def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     results = [
         DeletableGroupResult(group_id=group_id, error_code=await _delete(context, group_id))
-        for group_id in request.groups_names
+        async for group_id in cooperatively(unique(request.groups_names))
     ]
     return DeleteGroupsResponse(results=results)
 
 
 async def _delete(context: Context, group_id: str) -> ErrorCode:
     try:
-        await context.broker.coordinator.delete(group_id)
+        await context.broker.coordinator.shard(group_id, may_be_empty=True).delete(group_id)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

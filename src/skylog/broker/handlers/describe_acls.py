@@ -1,4 +1,4 @@
-"""DescribeAcls (29), versions 1-3. There is no authorizer, so Kafka's answer is SECURITY_DISABLED."""
+"""DescribeAcls (29), versions 1-3. There is no authorizer, so it fails with SECURITY_DISABLED, as in Kafka."""
 
 from __future__ import annotations
 

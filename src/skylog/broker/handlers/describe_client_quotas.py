@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48), versions 0-1: there are no quotas. A filter that Kafka refuses is refused all the same."""
+"""DescribeClientQuotas (48), versions 0-1: there are no quotas. Filters are validated as in Kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skylog.protocol.describe_client_quotas import (
 )
 
 EXACT: Final = 0
-MATCH_TYPES: Final = (EXACT, 1, 2)  # a name, the default, any name
+MATCH_TYPES: Final = (EXACT, 1, 2)  # this name, the default, any name
 IP: Final = "ip"
 ENTITY_TYPES: Final = ("user", "client-id", IP)
 
@@ -33,10 +33,10 @@ def _check(components: Sequence[QuotaFilterComponent]) -> None:
     for component in components:
         _check_component(component)
         if component.entity_type in seen:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"'{component.entity_type}' is filtered by more than once")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is more than one filter by '{component.entity_type}'")
         seen.add(component.entity_type)
     if IP in seen and len(seen) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a filter by ip goes with no filter by user or client-id")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a filter by ip cannot be combined with others")
 
 
 def _check_component(component: QuotaFilterComponent) -> None:
@@ -47,7 +47,7 @@ def _check_component(component: QuotaFilterComponent) -> None:
     if component.match_type not in MATCH_TYPES:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown match type {component.match_type}")
     if (component.match is not None) != (component.match_type == EXACT):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "an exact match needs a name, the other types have none")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "an exact match requires a name, other match types have none")
 
 
 API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, handle)

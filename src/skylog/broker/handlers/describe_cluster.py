@@ -1,9 +1,9 @@
-"""DescribeCluster (60), versions 0-1: the brokers and which of them is the controller."""
+"""DescribeCluster (60), versions 0-1: return the brokers and the controller."""
 
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from skylog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from skylog.errors import ErrorCode
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -16,20 +16,20 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="only brokers listen here; there are no separate controllers",
+            error_message="there are no separate controllers, only brokers",
             endpoint_type=request.endpoint_type,
             cluster_id=image.cluster_id,
             brokers=[],
         )
     return DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        controller_id=image.live_controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
             for each in context.broker.addresses(context.connection)
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 

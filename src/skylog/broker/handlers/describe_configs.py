@@ -1,7 +1,7 @@
-"""DescribeConfigs (32), versions 0-4: the configuration of topics, of this broker and its loggers, defaults included.
+"""DescribeConfigs (32), versions 0-4: the configuration of topics, of this broker and its loggers, with defaults.
 
-The empty broker name stands for all brokers and tells what was set for them at run time. A resource that stands twice
-in a request is answered once: an answer is never larger than what there is to tell.
+The empty broker name returns the settings made at run time for all brokers. A resource that is repeated in a request
+has one result, so a small request cannot cause a huge response.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from functools import partial
 
 from skylog.broker.api import Api, Context
-from skylog.broker.logger_levels import describe_levels
-from skylog.broker.topic_configs import (
+from skylog.broker.config_descriptions import (
     TYPE_CODES,
+    ConfigSource,
     DescribedConfig,
-    Resource,
-    Source,
+    ResourceType,
     describe_all_brokers,
     describe_broker,
     describe_topic,
 )
-from skylog.broker.turn import in_turns
+from skylog.broker.logger_levels import describe_levels
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import check_topic_name
 from skylog.protocol.apis import ApiKey
@@ -41,11 +41,11 @@ async def handle(context: Context, request: DescribeConfigsRequest) -> DescribeC
     wanted: dict[tuple[int, str], DescribeConfigsResource] = {}
     for resource in request.resources:
         wanted.setdefault((resource.resource_type, resource.resource_name), resource)
-    return DescribeConfigsResponse(results=[describer.describe(each) async for each in in_turns(wanted.values())])
+    return DescribeConfigsResponse(results=[describer.describe(each) async for each in cooperatively(wanted.values())])
 
 
 class _Describer:
-    """Answers one request. Topics with the same overrides share their rows."""
+    """Handles one request. Topics with the same overrides share the rows of the response."""
 
     def __init__(self, context: Context, request: DescribeConfigsRequest) -> None:
         self._broker = context.broker
@@ -59,25 +59,25 @@ class _Describer:
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             return result
-        keys = frozenset(wanted.configuration_keys or ())  # none named is all of them, as in Kafka
+        keys = frozenset(wanted.configuration_keys or ())  # an empty list means all keys, as in Kafka
         result.configs = [row for row in rows if row.name in keys] if keys else rows
         return result
 
     def _find(self, kind: int, name: str) -> Rows:
-        if kind == Resource.TOPIC:
+        if kind == ResourceType.TOPIC:
             check_topic_name(name)
             return self._topic_rows(name)
-        if kind not in (Resource.BROKER, Resource.BROKER_LOGGER):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configuration here")
+        if kind not in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configuration")
         broker = self._broker
         broker.configs.check_name(name)
-        if kind == Resource.BROKER:
+        if kind == ResourceType.BROKER:
             config = broker.config
-            return self._rows(describe_broker(config, broker.facts) if name else describe_all_brokers(config))
+            return self._rows(describe_broker(config, broker.derived_config) if name else describe_all_brokers(config))
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "loggers belong to one broker: name its id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "loggers belong to one broker: give the broker's id")
         return [
-            DescribeConfigsResourceResult(name=logger, value=level, config_source=Source.DYNAMIC_BROKER_LOGGER)
+            DescribeConfigsResourceResult(name=logger, value=level, config_source=ConfigSource.DYNAMIC_BROKER_LOGGER)
             for logger, level in describe_levels()
         ]
 
@@ -98,7 +98,7 @@ def _row(request: DescribeConfigsRequest, each: DescribedConfig) -> DescribeConf
         name=each.key,
         value=each.value,
         read_only=each.read_only,
-        is_default=each.source is Source.DEFAULT,
+        is_default=each.source is ConfigSource.DEFAULT,
         config_source=each.source,
         synonyms=[
             DescribeConfigsSynonym(name=synonym.key, value=synonym.value, source=synonym.source)

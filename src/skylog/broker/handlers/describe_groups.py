@@ -1,13 +1,16 @@
-"""DescribeGroups (15), versions 0-5: state, members and their assignments. An unknown group is shown as Dead."""
+"""DescribeGroups (15), versions 0-6: state, members and their assignments of classic groups.
+
+An unknown group is Dead, and so is one of the consumer protocol. From version 6 on there is also GROUP_ID_NOT_FOUND.
+"""
 
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
 from skylog.broker.authorized_operations import GROUP_OPERATIONS
-from skylog.broker.repeats import once
-from skylog.broker.turn import in_turns
+from skylog.broker.time_slice import cooperatively
+from skylog.broker.unique_names import unique
 from skylog.errors import ErrorCode, KafkaError
-from skylog.groups import GroupState
+from skylog.groups import Group, GroupState
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.describe_groups import (
     DescribedGroup,
@@ -18,7 +21,7 @@ from skylog.protocol.describe_groups import (
 
 
 async def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    groups = [_describe(context, group_id) async for group_id in in_turns(once(request.groups))]
+    groups = [_describe(context, group_id) async for group_id in cooperatively(unique(request.groups))]
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
@@ -27,14 +30,18 @@ async def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGr
 
 
 def _describe(context: Context, group_id: str) -> DescribedGroup:
-    coordinator = context.broker.coordinator
     try:
-        coordinator.check(group_id, may_be_empty=True)
+        group = context.broker.coordinator.shard(group_id, may_be_empty=True).group(group_id)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
-    group = coordinator.groups.find(group_id)
-    if group is None:
-        return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+    if not isinstance(group, Group):
+        reason = "not found" if group is None else "is not a classic group"
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if context.version >= 6 else ErrorCode.NONE,
+            error_message=f"Group {group_id} {reason}.",
+            group_state=GroupState.DEAD.value,
+        )
     shown = group.protocol if group.state is GroupState.STABLE else None
     return DescribedGroup(
         group_id=group_id,
@@ -55,4 +62,4 @@ def _describe(context: Context, group_id: str) -> DescribedGroup:
     )
 
 
-API = Api(ApiKey.DESCRIBE_GROUPS, 0, 5, handle, has_large_answers=True)
+API = Api(ApiKey.DESCRIBE_GROUPS, 0, 6, handle, has_large_answers=True)

@@ -1,10 +1,10 @@
-"""DescribeProducers (61), version 0: the idempotent producers that a partition remembers."""
+"""DescribeProducers (61), version 0: the idempotent producers of partitions, as the leader or any follower has them."""
 
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.repeats import once_by_topic
-from skylog.broker.turn import in_turns
+from skylog.broker.time_slice import cooperatively
+from skylog.broker.unique_names import unique_by_topic
 from skylog.errors import KafkaError
 from skylog.model import check_topic_name
 from skylog.protocol.apis import ApiKey
@@ -19,14 +19,14 @@ from skylog.storage.producer_state import ProducerEntry
 
 
 async def handle(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    asked = once_by_topic((topic.name, topic.partition_indexes) for topic in request.topics)
+    asked = unique_by_topic((topic.name, topic.partition_indexes) for topic in request.topics)
     return DescribeProducersResponse(
         topics=[
             DescribeProducersTopicResult(
                 name=topic,
-                partitions=[await _describe(context, topic, index) async for index in in_turns(partitions)],
+                partitions=[await _describe(context, topic, index) async for index in cooperatively(partitions)],
             )
-            async for topic, partitions in in_turns(asked.items())
+            async for topic, partitions in cooperatively(asked.items())
         ]
     )
 
@@ -34,24 +34,24 @@ async def handle(context: Context, request: DescribeProducersRequest) -> Describ
 async def _describe(context: Context, topic: str, index: int) -> DescribeProducersPartition:
     try:
         check_topic_name(topic)
-        partition = context.broker.partitions.get(topic, index)
+        partition = context.broker.replicas.readable(topic, index)
     except KafkaError as error:
         return DescribeProducersPartition(partition_index=index, error_code=error.code, error_message=error.message)
     known = list(partition.log.producers)
     return DescribeProducersPartition(
         partition_index=index,
-        active_producers=[_producer(producer_id, entry) async for producer_id, entry in in_turns(known)],
+        active_producers=[_producer(producer_id, entry) async for producer_id, entry in cooperatively(known)],
     )
 
 
 def _producer(producer_id: int, entry: ProducerEntry) -> DescribedProducer:
-    batches = entry.batches
     return DescribedProducer(
         producer_id=producer_id,
         producer_epoch=entry.epoch,
         last_sequence=entry.last_sequence,
-        last_timestamp=batches[-1].timestamp if batches else -1,
-        coordinator_epoch=-1,
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.transaction_start,
     )
 
 

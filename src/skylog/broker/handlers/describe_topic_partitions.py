@@ -1,19 +1,20 @@
 """DescribeTopicPartitions (75), version 0: topics in the order of their names, a page of partitions at a time.
 
-No topics means all of them. A page ends where `response_partition_limit` or Kafka's own limit is reached; its cursor
-names the partition that the next page begins with.
+An empty list of topics means all of them. A page ends at `response_partition_limit` or at Kafka's limit. Its cursor is
+the first partition of the next page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from skylog.broker.api import Api, Context
 from skylog.broker.authorized_operations import TOPIC_OPERATIONS
-from skylog.broker.repeats import once
-from skylog.broker.turn import in_turns
-from skylog.cluster import ClusterImage, TopicImage
+from skylog.broker.partition_view import offline_here, partition_view
+from skylog.broker.time_slice import cooperatively
+from skylog.broker.unique_names import unique
+from skylog.cluster import TopicImage
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import INTERNAL_TOPICS, check_topic_name
 from skylog.protocol.apis import ApiKey
@@ -25,45 +26,47 @@ from skylog.protocol.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from skylog.broker.broker import Broker
+
 MAX_PARTITIONS: Final = 2000  # Kafka's max.request.partition.size.limit
 
 
 async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    image = context.broker.metadata.image
-    asked = once(topic.name for topic in request.topics)
+    broker = context.broker
+    asked = unique(topic.name for topic in request.topics)
     try:
         _check_cursor(request.cursor, asked)
     except KafkaError as error:
         refused = [
-            DescribeTopicPartitionsResponseTopic(name=name, error_code=error.code) async for name in in_turns(asked)
+            DescribeTopicPartitionsResponseTopic(name=name, error_code=error.code)
+            async for name in cooperatively(asked)
         ]
         return DescribeTopicPartitionsResponse(topics=refused)
     first = request.cursor.topic_name if request.cursor else ""
-    names = sorted(name for name in asked or image.topics if name >= first)
+    names = sorted(name for name in asked or broker.metadata.image.topics if name >= first)
     limit = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
-    return _page(image, names, request.cursor, limit)
+    return _page(broker, names, request.cursor, limit)
 
 
 def _check_cursor(cursor: Cursor | None, asked: Iterable[str]) -> None:
     if cursor is None:
         return
     if asked and cursor.topic_name not in asked:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's topic '{cursor.topic_name}' is not asked for")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's topic '{cursor.topic_name}' is not in the request")
     if cursor.partition_index < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's partition is {cursor.partition_index}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's partition {cursor.partition_index} is negative")
 
 
-def _page(
-    image: ClusterImage, names: Iterable[str], cursor: Cursor | None, limit: int
-) -> DescribeTopicPartitionsResponse:
-    """At most `limit` partitions. An unknown topic counts as one, which bounds a page of them."""
+def _page(broker: Broker, names: Iterable[str], cursor: Cursor | None, limit: int) -> DescribeTopicPartitionsResponse:
+    """Return at most `limit` partitions. An unknown topic counts as one, so the page is always bounded."""
     rows: list[DescribeTopicPartitionsResponseTopic] = []
     room = limit
     for name in names:
         if room <= 0:
             return DescribeTopicPartitionsResponse(topics=rows, next_cursor=Cursor(topic_name=name, partition_index=0))
         start = cursor.partition_index if cursor and cursor.topic_name == name else 0
-        row, stop = _describe(image.topics.get(name), name, start, room)
+        row, stop = _describe(broker, name, start, room)
         rows.append(row)
         if stop is not None:
             return DescribeTopicPartitionsResponse(
@@ -74,31 +77,40 @@ def _page(
 
 
 def _describe(
-    topic: TopicImage | None, name: str, start: int, room: int
+    broker: Broker, name: str, start: int, room: int
 ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
-    """A topic's partitions from `start` on, as many as there is room for; the first that is left out."""
+    """Return up to `room` partitions of a topic from `start` on, and the first that did not fit."""
+    topic = broker.metadata.image.topics.get(name)
     if topic is None:
         return _unknown(name), None
     stop = min(start + room, len(topic.partitions))
+    offline = offline_here(topic, broker.replicas)
     row = DescribeTopicPartitionsResponseTopic(
         name=name,
         topic_id=topic.topic_id,
         is_internal=name in INTERNAL_TOPICS,
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=index,
-                leader_id=topic.partitions[index].leader,
-                leader_epoch=topic.partitions[index].leader_epoch,
-                replica_nodes=list(topic.partitions[index].replicas),
-                isr_nodes=list(topic.partitions[index].in_sync_replicas),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
-            for index in range(start, stop)
-        ],
+        partitions=[_partition(broker, topic, index, index in offline) for index in range(start, stop)],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
     return row, stop if stop < len(topic.partitions) else None
+
+
+def _partition(
+    broker: Broker, topic: TopicImage, index: int, is_offline: bool
+) -> DescribeTopicPartitionsResponsePartition:
+    offline = broker.identity.node_id if is_offline else None
+    view = partition_view(topic.partitions[index], broker.metadata.image.brokers, offline)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=view.error_code,
+        partition_index=index,
+        leader_id=view.leader,
+        leader_epoch=view.leader_epoch,
+        replica_nodes=view.replicas,
+        isr_nodes=view.in_sync_replicas,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=view.offline_replicas,
+    )
 
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:

@@ -1,26 +1,35 @@
-"""Fetch (1), versions 4-17: read batches from partitions, waiting for them where there are none yet.
+"""Fetch (1), versions 4-17: read batches from partitions, and wait for them if there are none yet.
 
-The answer is sent from the segment files. Where less than `min_bytes` is there, the request is parked until appends to
-its partitions make up for it or `max_wait_ms` has passed. A partition that is named several times is answered once, for
-the last of its rows, as in Kafka. Incremental requests are made whole by their session (`broker.fetch_sessions`).
+The response is sent from the segment files. If it has fewer than `min_bytes`, the request is parked until enough is
+appended or `max_wait_ms` has passed. A partition that is named several times is answered once, for the last of its
+rows, as in Kafka. The fetch session completes incremental requests (`broker.fetch_sessions`).
 
-A request of thousands of rows is decoded and its answer encoded in a thread, and it reads partitions in turns with
-everybody else's work; it gets no session. One for batches that nobody has read since they were found in a file waits
-until they have been checked. Other requests are answered or parked before the handler returns.
+With isolation_level 1 (read_committed) records end at the last stable offset, and the response lists the aborted
+transactions among them. The request is woken when that offset moves.
+
+From version 11 on a consumer may read from any replica, below its high watermark (KIP-392). The leader sends it to the
+one in its rack (`broker.read_replicas`). From version 16 on a response says where a partition has moved (KIP-951).
+
+A request of thousands of rows is decoded, and its response encoded, in a thread. It gives way to other requests while
+it reads, and gets no session. A request for batches that have not been checked since their file was opened waits for
+the check. Other requests are answered or parked before the handler returns.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 from uuid import UUID
 
 from skylog.broker.api import Api, Context
 from skylog.broker.fetch_sessions import FINAL_EPOCH, FULL_EPOCH, FetchSession
 from skylog.broker.held_frame import HeldFrame
+from skylog.broker.new_leaders import NewLeaders
 from skylog.broker.parking import ParkedFetch
 from skylog.broker.partition import Partition
-from skylog.broker.turn import Turn
+from skylog.broker.read_replicas import LEADER, RackSelector
+from skylog.broker.time_slice import TimeSlice
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import TopicPartition
 from skylog.net import PendingReply, Reply
@@ -31,25 +40,56 @@ from skylog.protocol.fetch_hot import (
     PartitionAnswer,
     PartitionCall,
     TopicAnswers,
+    answer_tags,
+    endpoint_tags,
     fetch_reply,
     read_fetch,
 )
 from skylog.storage import UncheckedError
 
+READ_COMMITTED: Final = 1
+REPLICAS_FROM: Final = 15
+"""Followers use a version that has their incarnation."""
+ANY_REPLICA_FROM: Final = 11
+NEW_LEADERS_FROM: Final = 16
+_NO_TAGS: Final = b"\0"
+
 
 class Reading:
-    """What the log has for a request at one moment. It counts as sent; see `take_back`.
+    """The records for a request at one moment. They count as sent until `take_back`.
 
-    `unchecked` has the partitions that must be checked before they can be read, `failed` why some could not be.
+    It `is_final` if the response must not wait: something cannot be read, or is read elsewhere. `unchecked` has the
+    partitions that must be checked before they can be read, `failed` the checks that failed.
     """
 
-    __slots__ = ("_sent", "failed", "has_errors", "left_bytes", "partitions", "size_bytes", "topics", "unchecked")
+    __slots__ = (
+        "_sent",
+        "failed",
+        "find",
+        "is_final",
+        "leaders",
+        "left_bytes",
+        "partitions",
+        "read_committed",
+        "selector",
+        "size_bytes",
+        "topics",
+        "unchecked",
+    )
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, context: Context, call: FetchCall) -> None:
+        broker = context.broker
+        replicas = broker.replicas
         self.topics: TopicAnswers = []
         self.size_bytes = 0
-        self.left_bytes = max_bytes
-        self.has_errors = False
+        self.left_bytes = min(call.max_bytes, broker.config.broker.fetch_max_bytes)
+        self.is_final = False
+        self.read_committed = call.isolation_level == READ_COMMITTED
+        self.find: Callable[[str, int], Partition] = (
+            replicas.readable if context.version >= ANY_REPLICA_FROM else replicas.leader
+        )
+        self.selector = RackSelector.for_rack(broker, call.rack_id) if call.rack_id else None
+        self.leaders: NewLeaders | None = None
         self.partitions: list[Partition] = []
         self.unchecked: list[tuple[Partition, UncheckedError]] = []
         self.failed: dict[TopicPartition, KafkaError] = {}
@@ -62,11 +102,17 @@ class Reading:
         self._sent.append((partition, length))
 
     def is_enough(self, call: FetchCall) -> bool:
-        """Whether the request is answered with this, rather than parked."""
-        return self.has_errors or self.size_bytes >= call.min_bytes or call.max_wait_ms <= 0 or not self.partitions
+        """Whether to respond with this reading rather than park the request."""
+        return self.is_final or self.size_bytes >= call.min_bytes or call.max_wait_ms <= 0 or not self.partitions
+
+    def endpoint_tags(self) -> bytes:
+        """Return the addresses of the leaders in this reading, encoded."""
+        if self.leaders is None:
+            return _NO_TAGS
+        return endpoint_tags([(each.node_id, each.host, each.port, each.rack) for each in self.leaders.addresses()])
 
     def take_back(self) -> None:
-        """The request is not answered with this reading: its bytes are not sent."""
+        """Do not count the bytes of this reading as sent."""
         for partition, length in self._sent:
             partition.bytes_out -= length
 
@@ -76,6 +122,10 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
     if held is not None:
         return _handle_large(context, held, position)
     call = _decode(frame, position, context.version)
+    if call.replica_id >= 0 and context.version >= REPLICAS_FROM:
+        followers = context.broker.membership.followers
+        if followers is not None:
+            return followers.handle(context, call)
     session = None
     if call.session_id or call.session_epoch > FULL_EPOCH:
         try:
@@ -95,6 +145,7 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
         call.min_bytes - reading.size_bytes,
         call.max_wait_ms / 1000,
         lambda: pending.resolve(_reply(context, call, _read(context, call), session)),
+        read_committed=reading.read_committed,
     )
     pending.on_cancel = parked.cancel
     return pending
@@ -104,12 +155,17 @@ async def _handle_large(context: Context, held: HeldFrame, position: int) -> Rep
     loop, codec = asyncio.get_running_loop(), context.broker.codec
     with held:
         call = await loop.run_in_executor(codec, _decode, held.data, position, context.version)
+    followers = context.broker.membership.followers
+    if call.replica_id >= 0 and context.version >= REPLICAS_FROM and followers is not None:
+        reply = followers.handle(context, call._replace(max_wait_ms=0))
+        assert isinstance(reply, list), "a follower's fetch without a wait is answered at once"
+        return reply
     if call.session_id or call.session_epoch > FULL_EPOCH:
         context.broker.fetch_sessions.close(call.session_id)
         if call.session_epoch not in (FULL_EPOCH, FINAL_EPOCH):
             return _session_error(context, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     reading = await _wait_and_read(context, call)
-    return await loop.run_in_executor(codec, _encode, context, call, reading.topics, 0)
+    return await loop.run_in_executor(codec, _encode, context, call, reading.topics, 0, reading.endpoint_tags())
 
 
 async def _handle_unchecked(context: Context, call: FetchCall, session: FetchSession | None) -> Reply:
@@ -117,13 +173,19 @@ async def _handle_unchecked(context: Context, call: FetchCall, session: FetchSes
 
 
 async def _wait_and_read(context: Context, call: FetchCall) -> Reading:
-    """What a request is answered with, once it is there and has been checked."""
+    """Wait until there are enough records, have them checked, and read them."""
     reading = await _read_and_check(context, call)
     if not reading.is_enough(call):
         reading.take_back()
         grown = asyncio.get_running_loop().create_future()
         missing_bytes = call.min_bytes - reading.size_bytes
-        parked = ParkedFetch(reading.partitions, missing_bytes, call.max_wait_ms / 1000, lambda: grown.set_result(None))
+        parked = ParkedFetch(
+            reading.partitions,
+            missing_bytes,
+            call.max_wait_ms / 1000,
+            lambda: grown.set_result(None),
+            read_committed=reading.read_committed,
+        )
         try:
             await grown
         finally:
@@ -133,7 +195,7 @@ async def _wait_and_read(context: Context, call: FetchCall) -> Reading:
 
 
 async def _read_and_check(context: Context, call: FetchCall) -> Reading:
-    """Read, and check what must be, until nothing is left to be checked."""
+    """Read, and run checks until none is left to run."""
     failed: dict[TopicPartition, KafkaError] = {}
     while True:
         reading = await _read_in_turns(context, call, failed)
@@ -148,7 +210,7 @@ async def _read_and_check(context: Context, call: FetchCall) -> Reading:
 
 
 def _decode(frame: memoryview, position: int, version: int) -> FetchCall:
-    """The request with each partition once. Raises MalformedRequestError."""
+    """Decode a request and keep one row per partition. Raises MalformedRequestError."""
     call = read_fetch(frame, position, version)
     if len(call.topics) == 1 and len(call.topics[0][1]) == 1:
         return call
@@ -159,7 +221,7 @@ def _decode(frame: memoryview, position: int, version: int) -> FetchCall:
 
 
 def _resume(context: Context, call: FetchCall) -> tuple[FetchCall, FetchSession | None]:
-    """The whole of an incremental request, and its session; a full one only ends the session that it names.
+    """Complete an incremental request, and return it with its session. A full request ends the session it names.
 
     Raises KafkaError.
     """
@@ -177,57 +239,96 @@ def _session_error(context: Context, code: ErrorCode) -> Reply:
 
 
 def _reply(context: Context, call: FetchCall, reading: Reading, session: FetchSession | None) -> Reply:
+    tags = reading.endpoint_tags()
     if session is not None:
-        return _encode(context, call, session.changed(reading.topics), session.session_id)
+        return _encode(context, call, session.changed(reading.topics), session.session_id, tags)
     session_id = 0
     if call.session_epoch == FULL_EPOCH:
         broker = context.broker
         uses_ids = context.version >= IDS_FROM
         session_id = broker.fetch_sessions.open(call, reading.topics, uses_ids, broker.clock.monotonic())
-    return _encode(context, call, reading.topics, session_id)
+    return _encode(context, call, reading.topics, session_id, tags)
 
 
-def _encode(context: Context, call: FetchCall, topics: TopicAnswers, session_id: int) -> Reply:
-    read_committed = call.isolation_level == 1
-    return fetch_reply(context.correlation_id, context.version, 0, topics, read_committed, session_id)
+def _encode(context: Context, call: FetchCall, topics: TopicAnswers, session_id: int, tags: bytes) -> Reply:
+    read_committed = call.isolation_level == READ_COMMITTED
+    return fetch_reply(context.correlation_id, context.version, 0, topics, read_committed, session_id, tags)
 
 
 def _read(context: Context, call: FetchCall) -> Reading:
-    reading = Reading(min(call.max_bytes, context.broker.config.broker.fetch_max_bytes))
+    reading = Reading(context, call)
     for topic, rows in call.topics:
         reading.topics.append((topic, [_read_row(context, topic, row, reading) for row in rows]))
+        _note_reader(context, reading)
     return reading
 
 
+def _note_reader(context: Context, reading: Reading) -> None:
+    if reading.partitions:
+        context.session.note_read(reading.partitions[-1].name.topic)
+
+
 async def _read_in_turns(context: Context, call: FetchCall, failed: dict[TopicPartition, KafkaError]) -> Reading:
-    turn = Turn()
-    reading = Reading(min(call.max_bytes, context.broker.config.broker.fetch_max_bytes))
+    time_slice = TimeSlice()
+    reading = Reading(context, call)
     reading.failed = failed
     for topic, rows in call.topics:
         answers: list[PartitionAnswer] = []
         reading.topics.append((topic, answers))
         for row in rows:
-            await turn.give_way()
+            await time_slice.yield_if_over()
             answers.append(_read_row(context, topic, row, reading))
+        _note_reader(context, reading)
     return reading
 
 
 def _read_row(context: Context, topic: str | UUID, row: PartitionCall, reading: Reading) -> PartitionAnswer:
-    broker = context.broker
     try:
-        partition = broker.partitions.get(_name(context, topic), row.partition)
+        partition = reading.find(_name(context, topic), row.partition)
+        if reading.selector is not None:
+            elsewhere = _redirect(partition, row, reading, reading.selector)
+            if elsewhere is not None:
+                return elsewhere
         answer = _read_partition(partition, row, reading)
     except KafkaError as error:
-        reading.has_errors = True
-        broker.requests.errors[ApiKey.FETCH, error.code.name] += 1
-        return PartitionAnswer(row.partition, error.code, -1, -1, -1, None, 0)
+        return _failed(context, topic, row, reading, error.code)
     reading.partitions.append(partition)
     if answer.error_code:
-        reading.has_errors = True
-        broker.requests.errors[ApiKey.FETCH, ErrorCode(answer.error_code).name] += 1
+        reading.is_final = True
+        context.broker.requests.errors[ApiKey.FETCH, ErrorCode(answer.error_code).name] += 1
     if answer.records_length:
         reading.note_sent(partition, answer.records_length)
     return answer
+
+
+def _redirect(
+    partition: Partition, row: PartitionCall, reading: Reading, selector: RackSelector
+) -> PartitionAnswer | None:
+    """Return the answer that sends a consumer to a follower in its rack, or None if it reads here."""
+    preferred = selector.select(partition, row.offset)
+    if preferred == LEADER:
+        return None
+    partition.check_epoch(row.leader_epoch)
+    reading.is_final = True
+    log = partition.log
+    watermarks = log.high_watermark, log.last_stable_offset, log.log_start_offset
+    return PartitionAnswer(row.partition, 0, *watermarks, None, 0, preferred_read_replica=preferred)
+
+
+def _failed(
+    context: Context, topic: str | UUID, row: PartitionCall, reading: Reading, code: ErrorCode
+) -> PartitionAnswer:
+    """Return the answer for a partition that is not here, with the new leader if there is one."""
+    reading.is_final = True
+    broker = context.broker
+    broker.requests.errors[ApiKey.FETCH, code.name] += 1
+    tags = _NO_TAGS
+    if context.version >= NEW_LEADERS_FROM and isinstance(topic, UUID):
+        reading.leaders = reading.leaders or NewLeaders(broker, context.connection)
+        leader = reading.leaders.find(broker.metadata.image.names.get(topic, ""), row.partition, code)
+        if leader is not None:
+            tags = answer_tags(leader=leader)
+    return PartitionAnswer(row.partition, code, -1, -1, -1, None, 0, tags)
 
 
 def _name(context: Context, topic: str | UUID) -> str:
@@ -244,18 +345,23 @@ def _read_partition(partition: Partition, row: PartitionCall, reading: Reading) 
     left_bytes, at_least_one = reading.left_bytes, reading.size_bytes == 0
     error_code = 0
     records, length = None, 0
+    aborted: Sequence[tuple[int, int]] = ()
     try:
         partition.check_epoch(row.leader_epoch)
         if at_least_one or left_bytes > 0:
-            records = partition.read(row.offset, min(row.max_bytes, left_bytes), at_least_one)
+            records = partition.read(row.offset, min(row.max_bytes, left_bytes), at_least_one, reading.read_committed)
             if records is not None:
                 length = records.length
                 if not length:
                     records = None
+                elif reading.read_committed:
+                    aborted = log.aborted_in(records, row.offset)
     except KafkaError as error:
         if error.code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
             raise
         error_code = error.code
+        if error_code is ErrorCode.OFFSET_OUT_OF_RANGE and not partition.is_leader and row.offset > log.log_end_offset:
+            error_code = ErrorCode.OFFSET_NOT_AVAILABLE  # the leader may have it
     except UncheckedError as unchecked:
         failure = reading.failed.get(partition.name)
         if failure is not None:
@@ -270,6 +376,7 @@ def _read_partition(partition: Partition, row: PartitionCall, reading: Reading) 
         log.log_start_offset,
         records,
         length,
+        aborted=aborted,
     )
 
 

@@ -1,17 +1,21 @@
-"""FindCoordinator (10), versions 0-5: who coordinates a group. From version 4 on, of many groups at once (KIP-699).
+"""FindCoordinator (10), versions 0-5: the coordinator of a group or a transactional id, from 4 on of several (KIP-699).
 
-The first question for a group creates the offsets topic. There is no coordinator for transactions. A transactional
-producer needs an error that it does not retry until its own limit: librdkafka and all other clients give up on
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The message names the real reason.
+The coordinator of a group is the leader of its partition of the offsets topic, that of a transactional id the leader of
+its partition of the topic of transactions. The first request creates the topic. While there is no coordinator, the
+response has COORDINATOR_NOT_AVAILABLE, and clients retry.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from skylog.broker.api import Api, Context
-from skylog.broker.repeats import once
-from skylog.broker.turn import in_turns
+from skylog.broker.group_coordinator import GroupCoordinator
+from skylog.broker.time_slice import cooperatively
+from skylog.broker.transaction_coordinator import TransactionCoordinator
+from skylog.broker.unique_names import unique
+from skylog.cluster import BrokerImage
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -21,51 +25,47 @@ TRANSACTION: Final = 1
 
 
 async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    keys = once(request.coordinator_keys) if context.version >= 4 else [request.key]
-    template = await _find(context, request.key_type)
-    if context.version >= 4:
-        coordinators = [_named(key, template) async for key in in_turns(keys)]
-        return FindCoordinatorResponse(coordinators=coordinators)
-    return FindCoordinatorResponse(
-        error_code=template.error_code,
-        error_message=template.error_message,
-        node_id=template.node_id,
-        host=template.host,
-        port=template.port,
-    )
-
-
-async def _find(context: Context, key_type: int) -> Coordinator:
-    """The answer for every key: there is one broker."""
-    broker = context.broker
+    keys = unique(request.coordinator_keys) if context.version >= 4 else [request.key]
     try:
-        _check(key_type)
-        await broker.coordinator.ensure_topic()
+        coordinator = _coordinator(context, request.key_type)
+        await coordinator.ensure_topic()
     except KafkaError as error:
-        return Coordinator(key="", node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
-    address = broker.addresses(context.connection)[0]
-    return Coordinator(key="", node_id=address.node_id, host=address.host, port=address.port)
-
-
-def _check(key_type: int) -> None:
-    if key_type == TRANSACTION:
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "this broker serves no transactions; produce without a transactional id",
-        )
-    if key_type != GROUP:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
-
-
-def _named(key: str, template: Coordinator) -> Coordinator:
-    return Coordinator(
-        key=key,
-        node_id=template.node_id,
-        host=template.host,
-        port=template.port,
-        error_code=template.error_code,
-        error_message=template.error_message,
+        found = [_refuse(key, error) async for key in cooperatively(keys)]
+    else:
+        addresses = {each.node_id: each for each in context.broker.addresses(context.connection)}
+        found = [_find(coordinator, key, addresses) async for key in cooperatively(keys)]
+    if context.version >= 4:
+        return FindCoordinatorResponse(coordinators=found)
+    return FindCoordinatorResponse(
+        error_code=found[0].error_code,
+        error_message=found[0].error_message,
+        node_id=found[0].node_id,
+        host=found[0].host,
+        port=found[0].port,
     )
+
+
+def _find(
+    coordinator: GroupCoordinator | TransactionCoordinator, key: str, addresses: Mapping[int, BrokerImage]
+) -> Coordinator:
+    address = addresses.get(coordinator.find(key))
+    if address is None:
+        return _refuse(
+            key, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no broker leads the partition of '{key}'")
+        )
+    return Coordinator(key=key, node_id=address.node_id, host=address.host, port=address.port)
+
+
+def _refuse(key: str, error: KafkaError) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+
+
+def _coordinator(context: Context, key_type: int) -> GroupCoordinator | TransactionCoordinator:
+    if key_type == GROUP:
+        return context.broker.coordinator
+    if key_type == TRANSACTION:
+        return context.broker.transactions
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
 
 
 API = Api(ApiKey.FIND_COORDINATOR, 0, 5, handle)

@@ -1,16 +1,17 @@
-"""LeaveGroup (13), versions 0-5: one member goes, or from version 3 on several, static ones by their instance id."""
+"""LeaveGroup (13), versions 0-5: remove a member, or from version 3 on several, static ones by their instance id."""
 
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 
-def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
+async def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
     try:
-        context.broker.coordinator.check(request.group_id)
+        context.broker.coordinator.shard(request.group_id)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
     if context.version < 3:
@@ -22,18 +23,14 @@ def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
                 group_instance_id=each.group_instance_id,
                 error_code=_leave(context, request.group_id, each.member_id, each.group_instance_id),
             )
-            for each in request.members
+            async for each in cooperatively(request.members)
         ]
     )
 
 
 def _leave(context: Context, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
-    coordinator = context.broker.coordinator
-    group = coordinator.groups.find(group_id)
-    if group is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
     try:
-        coordinator.run(group, group.leave(member_id, instance_id, coordinator.now_ms()))
+        context.broker.coordinator.shard(group_id).leave(group_id, member_id, instance_id)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""ListConfigResources (74), version 0: the subscriptions to client metrics, of which there are none."""
+"""ListConfigResources (74), version 0: the subscriptions to client metrics. There are none."""
 
 from __future__ import annotations
 

@@ -1,27 +1,30 @@
-"""ListGroups (16), versions 0-5: every group; from version 4 on filtered by state, from 5 on by type.
+"""ListGroups (16), versions 0-5: this broker's groups; from version 4 on filtered by state, from 5 on also by type.
 
-While groups are still being read back the list says so, with those that are known.
+While groups are loading, the response has COORDINATOR_LOAD_IN_PROGRESS and the groups that are loaded.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from skylog.broker.api import Api, Context
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode
+from skylog.groups import AnyGroup, ConsumerGroup
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
 
 
-def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     coordinator = context.broker.coordinator
     error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if coordinator.is_loading else ErrorCode.NONE
+    groups = chain.from_iterable(shard.all_groups() for shard in coordinator.shards())
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    if types and CLASSIC not in types:
-        return ListGroupsResponse(error_code=error)
     return ListGroupsResponse(
         error_code=error,
         groups=[
@@ -29,12 +32,16 @@ def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state.value,
-                group_type=CLASSIC,
+                group_type=_type(group),
             )
-            for group in coordinator.groups.all()
-            if not states or group.state.value.lower() in states
+            async for group in cooperatively(groups)
+            if (not states or group.state.value.lower() in states) and (not types or _type(group) in types)
         ],
     )
 
 
-API = Api(ApiKey.LIST_GROUPS, 0, 5, handle)
+def _type(group: AnyGroup) -> str:
+    return CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC
+
+
+API = Api(ApiKey.LIST_GROUPS, 0, 5, handle, has_large_answers=True)

@@ -1,7 +1,10 @@
 """Metadata (3), versions 0-12: brokers, topics, partitions and their leaders.
 
-Topics: version 0 takes an empty list for all of them, later ones null; from 12 on they may be asked for by id. An
-unknown topic is created where the request (before version 4 always) and `auto.create.topics.enable` allow it.
+In version 0 an empty list means all topics, in later versions null does. From version 12 on topics can be requested by
+id. An unknown topic is created if the request (before version 4 always) and `auto.create.topics.enable` allow it.
+
+Every broker carries out administration, so the "controller" to which clients send it is the broker that answers. The
+real one may just have died: librdkafka would wait for it for a minute. DescribeCluster names the real one.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ from typing import Final
 from uuid import UUID
 
 from skylog.broker.api import Api, Context
-from skylog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
+from skylog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from skylog.broker.store_errors import as_kafka_errors
+from skylog.broker.time_slice import cooperatively
 from skylog.broker.topic_rows import encoder
-from skylog.broker.turn import in_turns
 from skylog.cluster import TopicImage
+from skylog.cluster.image import NO_CONTROLLER
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import check_topic_name
 from skylog.protocol.apis import ApiKey
@@ -28,20 +33,20 @@ from skylog.protocol.metadata import (
 from skylog.protocol.schema import ZERO_UUID, EncodedItems
 
 MAX_CREATED: Final = 100
-"""Topics that one request may create. The rest are answered as unknown, and clients ask again."""
+"""Topics that one request may create. The others are unknown, and clients request them again."""
 
 
 async def handle(context: Context, request: MetadataRequest) -> MetadataResponse:
     broker = context.broker
-    rows = _Rows(context, request)
+    lookup = _TopicLookup(context, request)
     if request.topics is None or (context.version == 0 and not request.topics):
         everything = list(broker.metadata.image.topics.values())
-        topics = EncodedItems([rows.describe(topic) async for topic in in_turns(everything)])
+        topics = EncodedItems([lookup.describe(topic) async for topic in cooperatively(everything)])
     else:
         asked: dict[Hashable, MetadataRequestTopic] = {}
-        async for topic in in_turns(request.topics):
+        async for topic in cooperatively(request.topics):
             asked.setdefault(_key(context, topic), topic)
-        topics = EncodedItems([await rows.find(topic) async for topic in in_turns(asked.values())])
+        topics = EncodedItems([await lookup.find(topic) async for topic in cooperatively(asked.values())])
     image = broker.metadata.image
     return MetadataResponse(
         brokers=[
@@ -49,26 +54,26 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
             for each in broker.addresses(context.connection)
         ],
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        controller_id=NO_CONTROLLER if image.live_controller_id == NO_CONTROLLER else broker.identity.node_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 
 
 def _is_by_id(context: Context, asked: MetadataRequestTopic) -> bool:
-    """An id wins: Java sends an empty name beside it."""
+    """Return whether the topic is requested by id. An id takes precedence: Java also sends an empty name."""
     return context.version >= 12 and asked.topic_id != ZERO_UUID
 
 
 def _key(context: Context, asked: MetadataRequestTopic) -> Hashable:
-    """What a topic is asked for by; each is answered once."""
+    """Return the id or name by which a topic is requested. The response has one row for each."""
     return asked.topic_id if _is_by_id(context, asked) else asked.name
 
 
-class _Rows:
-    """The rows of one response, in wire form."""
+class _TopicLookup:
+    """Finds or creates the topics of one request, and encodes their rows."""
 
     def __init__(self, context: Context, request: MetadataRequest) -> None:
         self._context = context
@@ -90,7 +95,7 @@ class _Rows:
             name = image.names.get(asked.topic_id)
             if name is None:
                 return self._refuse(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
-        if name is None:  # versions 10 and 11 carry ids, but cannot ask by them: their answer has no null name
+        if name is None:  # versions 10 and 11 have ids, but cannot request by id: their response has no null name
             return self._refuse(ErrorCode.INVALID_REQUEST, "")
         topic = image.topics.get(name)
         try:
@@ -105,14 +110,15 @@ class _Rows:
             return topics.get(name)
         self._may_create -= 1
         try:
-            return await topics.create(name, topics.plan(name))
+            with as_kafka_errors():
+                return await topics.create(name, topics.plan(name))
         except KafkaError as error:
-            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # by another client, a moment ago
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # created by another client meanwhile
                 return topics.get(name)
             raise
 
     def _refuse(self, code: ErrorCode, name: str | None, topic_id: UUID = ZERO_UUID) -> bytes:
-        operations = TOPIC_OPERATIONS if self._with_operations and name is not None else NOT_ASKED_FOR
+        operations = TOPIC_OPERATIONS if self._with_operations and name is not None else NOT_REQUESTED
         row = MetadataResponseTopic(
             error_code=code, name=name, topic_id=topic_id, partitions=[], topic_authorized_operations=operations
         )

@@ -1,12 +1,16 @@
-"""OffsetCommit (8), versions 2-9: a group writes down how far it is. Answered once that is in the offsets topic.
+"""OffsetCommit (8), versions 2-9: commit offsets of a group. The response waits until they are in the offsets topic.
 
-Generation -1 commits for a group that has no members: a consumer that assigns its partitions itself.
+Generation -1 commits for a group without members, such as a consumer that assigns its partitions itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
 from skylog.broker.api import Api, Context
-from skylog.broker.turn import Turn
+from skylog.broker.group_shard import MemberId
+from skylog.broker.time_slice import TimeSlice
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import CommittedOffset
 from skylog.model import TopicPartition
@@ -14,87 +18,87 @@ from skylog.protocol.apis import ApiKey
 from skylog.protocol.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from skylog.protocol.txn_offset_commit import TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 
-Commits = dict[TopicPartition, CommittedOffset]
+Offsets = dict[TopicPartition, CommittedOffset]
+Errors = dict[TopicPartition, ErrorCode]
+RequestTopics = Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
+T = TypeVar("T")
 
 
 async def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    coordinator, groups = context.broker.coordinator, context.broker.coordinator.groups
+    member = MemberId(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     try:
-        commits, errors = await _take_all(context, request)
-        records = [groups.offset_record(request.group_id, name, each) for name, each in commits.items()]
-        _check(context, request)  # now, and not before the rows: they may have taken several turns
-        if records:
-            await coordinator.store(request.group_id, records)
-            groups.commit(request.group_id, commits.items())
+        offsets, errors = await validate_all(context, request.topics)
+        shard = context.broker.coordinator.shard(request.group_id, may_be_empty=True)
+        await shard.commit_offsets(request.group_id, member, offsets, knows_epochs=context.version >= 9)
     except KafkaError as error:
         return await _response(request, {}, error.code)
     return await _response(request, errors, ErrorCode.NONE)
 
 
-def _check(context: Context, request: OffsetCommitRequest) -> None:
-    coordinator = context.broker.coordinator
-    coordinator.check(request.group_id, may_be_empty=True)
-    generation = request.generation_id_or_member_epoch
-    group = coordinator.groups.find(request.group_id)
-    if group is not None:
-        group.check_commit(request.member_id, request.group_instance_id, generation, coordinator.now_ms())
-    elif generation >= 0:
-        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-
-
-async def _take_all(context: Context, request: OffsetCommitRequest) -> tuple[Commits, dict[TopicPartition, ErrorCode]]:
-    """The offsets to commit, and why others are not."""
-    commits: Commits = {}
-    errors: dict[TopicPartition, ErrorCode] = {}
+async def validate_all(context: Context, topics: RequestTopics) -> tuple[Offsets, Errors]:
+    """Return the offsets to commit, and the errors of the others."""
+    offsets: Offsets = {}
+    errors: Errors = {}
     now_ms = context.broker.clock.now_ms()
-    turn = Turn()
-    for topic in request.topics:
+    time_slice = TimeSlice()
+    for topic in topics:
         for row in topic.partitions:
-            await turn.give_way()
-            _take(context, topic.name, row, now_ms, commits, errors)
-    return commits, errors
+            await time_slice.yield_if_over()
+            _validate(context, topic.name, row, now_ms, offsets, errors)
+    return offsets, errors
 
 
-def _take(
+def _validate(
     context: Context,
     topic: str,
-    row: OffsetCommitRequestPartition,
+    row: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
     now_ms: int,
-    commits: Commits,
-    errors: dict[TopicPartition, ErrorCode],
+    offsets: Offsets,
+    errors: Errors,
 ) -> None:
-    """Take one partition's offset, or note why not."""
+    """Add one partition to `offsets`, or to `errors` if it is not valid."""
     name = TopicPartition(topic, row.partition_index)
     metadata = row.committed_metadata or ""
     if len(metadata) > context.broker.config.groups.offset_metadata_max_bytes:
         errors[name] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         return
     try:
-        context.broker.partitions.get(topic, row.partition_index)
+        context.broker.topics.partition(topic, row.partition_index)
     except KafkaError as error:
         errors[name] = error.code
         return
-    commits[name] = CommittedOffset(row.committed_offset, row.committed_leader_epoch, metadata, now_ms)
+    offsets[name] = CommittedOffset(row.committed_offset, row.committed_leader_epoch, metadata, now_ms)
 
 
-async def _response(
-    request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode], default: ErrorCode
-) -> OffsetCommitResponse:
-    turn = Turn()
-    topics = []
-    for topic in request.topics:
+async def response_topics(
+    topics: RequestTopics, errors: Errors, default: ErrorCode, new_topic: Callable[..., T], new_row: Callable[..., Any]
+) -> list[T]:
+    """Return the rows of a response: the error of each partition, by default `default`."""
+    time_slice = TimeSlice()
+    found = []
+    for topic in topics:
         rows = []
         for row in topic.partitions:
-            await turn.give_way()
+            await time_slice.yield_if_over()
             error = errors.get(TopicPartition(topic.name, row.partition_index), default)
-            rows.append(OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error))
-        topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
-    return OffsetCommitResponse(topics=topics)
+            rows.append(new_row(partition_index=row.partition_index, error_code=error))
+        found.append(new_topic(name=topic.name, partitions=rows))
+    return found
+
+
+async def _response(request: OffsetCommitRequest, errors: Errors, default: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=await response_topics(
+            request.topics, errors, default, OffsetCommitResponseTopic, OffsetCommitResponsePartition
+        )
+    )
 
 
 API = Api(ApiKey.OFFSET_COMMIT, 2, 9, handle)

@@ -1,15 +1,17 @@
-"""OffsetFetch (9), versions 1-9: how far groups are. What nobody has committed is answered with -1 and no error.
+"""OffsetFetch (9), versions 1-9: the committed offsets of groups. Without a commit the offset is -1, with no error.
 
-From version 2 on null asks for everything a group has committed, from 8 on for several groups at once. What is named
-several times is answered once: the answer stays in proportion to what there is.
+From version 2 on null requests all offsets of a group. From 8 on a request can have several groups. A group or
+partition that is repeated has one result, so a small request cannot cause a huge response. From version 7 on a client
+can require stable offsets: one that an open transaction may change is answered with UNSTABLE_OFFSET_COMMIT (KIP-447).
+From 9 on the request names the member, whose epoch must be the current one in a consumer group (KIP-848).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from skylog.broker.api import Api, Context
-from skylog.broker.turn import in_turns
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import CommittedOffset
 from skylog.model import NO_EPOCH, NO_OFFSET, TopicPartition
@@ -31,14 +33,17 @@ Wanted = list[tuple[str, list[int]]] | None
 Row = tuple[int, CommittedOffset]
 Found = list[tuple[str, list[Row]]]
 
-_NOTHING = CommittedOffset(NO_OFFSET, NO_EPOCH, "", -1)
+_NO_COMMIT = CommittedOffset(NO_OFFSET, NO_EPOCH, "", -1)
+_UNSTABLE = CommittedOffset(NO_OFFSET, NO_EPOCH, "", -1)
+"""Stands for an offset that an open transaction may change. Compared by identity."""
 
 
 async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.version >= 8:
         groups = {group.group_id: group for group in request.groups}
-        return OffsetFetchResponse(groups=[await _answer_group(context, group) for group in groups.values()])
-    error, found = await _look_up(context, request.group_id, _wanted(request.topics))
+        is_strict = request.require_stable
+        return OffsetFetchResponse(groups=[await _group_result(context, group, is_strict) for group in groups.values()])
+    error, found = await _look_up(context, request.group_id, _wanted(request.topics), request.require_stable)
     return OffsetFetchResponse(
         error_code=error,
         topics=[
@@ -50,9 +55,9 @@ async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchRe
                         committed_offset=each.offset,
                         committed_leader_epoch=each.leader_epoch,
                         metadata=each.metadata,
-                        error_code=error,
+                        error_code=error or _row_error(each),
                     )
-                    async for index, each in in_turns(rows)
+                    async for index, each in cooperatively(rows)
                 ],
             )
             for name, rows in found
@@ -60,8 +65,11 @@ async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchRe
     )
 
 
-async def _answer_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    error, found = await _look_up(context, group.group_id, _wanted(group.topics))
+async def _group_result(
+    context: Context, group: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    member = (group.member_id, group.member_epoch)
+    error, found = await _look_up(context, group.group_id, _wanted(group.topics), require_stable, member)
     return OffsetFetchResponseGroup(
         group_id=group.group_id,
         error_code=error,
@@ -74,8 +82,9 @@ async def _answer_group(context: Context, group: OffsetFetchRequestGroup) -> Off
                         committed_offset=each.offset,
                         committed_leader_epoch=each.leader_epoch,
                         metadata=each.metadata,
+                        error_code=_row_error(each),
                     )
-                    async for index, each in in_turns(rows)
+                    async for index, each in cooperatively(rows)
                 ],
             )
             for name, rows in found
@@ -84,7 +93,7 @@ async def _answer_group(context: Context, group: OffsetFetchRequestGroup) -> Off
 
 
 def _wanted(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None) -> Wanted:
-    """Each partition once, in the order of the request; None for all."""
+    """Return each partition once, in the order of the request, None for all partitions."""
     if topics is None:
         return None
     wanted: dict[str, dict[int, None]] = {}
@@ -93,21 +102,34 @@ def _wanted(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics]
     return [(name, list(indexes)) for name, indexes in wanted.items()]
 
 
-async def _look_up(context: Context, group_id: str, wanted: Wanted) -> tuple[ErrorCode, Found]:
-    coordinator = context.broker.coordinator
-    error, offsets = ErrorCode.NONE, coordinator.groups.offsets_of(group_id)
+async def _look_up(
+    context: Context, group_id: str, wanted: Wanted, require_stable: bool, member: tuple[str | None, int] = (None, -1)
+) -> tuple[ErrorCode, Found]:
+    error = ErrorCode.NONE
+    offsets: Mapping[TopicPartition, CommittedOffset]
     try:
-        coordinator.check(group_id, may_be_empty=True)
+        shard = context.broker.coordinator.shard(group_id, may_be_empty=True)
+        shard.check_fetch(group_id, *member)
+        offsets = shard.offsets_of(group_id)
+        if require_stable and (unstable := shard.unstable_offsets(group_id)):
+            offsets = {**offsets, **dict.fromkeys(unstable, _UNSTABLE)}
     except KafkaError as refused:
         error, offsets = refused.code, {}
-        if context.version >= 2:  # version 1 has nowhere but the partitions to put an error
+        if context.version >= 2:  # in version 1 the error is in the partitions
             wanted = []
     if wanted is None:
         return error, _by_topic(offsets.items())
     return error, [
-        (name, [(index, offsets.get(TopicPartition(name, index), _NOTHING)) async for index in in_turns(indexes)])
+        (
+            name,
+            [(index, offsets.get(TopicPartition(name, index), _NO_COMMIT)) async for index in cooperatively(indexes)],
+        )
         for name, indexes in wanted
     ]
+
+
+def _row_error(committed: CommittedOffset) -> ErrorCode:
+    return ErrorCode.UNSTABLE_OFFSET_COMMIT if committed is _UNSTABLE else ErrorCode.NONE
 
 
 def _by_topic(offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> Found:

@@ -1,9 +1,9 @@
-"""OffsetForLeaderEpoch (23), versions 2-4: where an epoch's records end, so that a reader finds what was cut."""
+"""OffsetForLeaderEpoch (23), versions 2-4: the end offset of a leader epoch, by which readers detect truncation."""
 
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.turn import in_turns
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.offset_for_leader_epoch import (
@@ -17,21 +17,21 @@ from skylog.protocol.offset_for_leader_epoch import (
 
 async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     asked: dict[str, dict[int, OffsetForLeaderPartition]] = {}
-    async for topic in in_turns(request.topics):
+    async for topic in cooperatively(request.topics):
         asked.setdefault(topic.topic, {}).update({row.partition: row for row in topic.partitions})
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=name, partitions=[_answer(context, name, row) async for row in in_turns(rows.values())]
+                topic=name, partitions=[_result(context, name, row) async for row in cooperatively(rows.values())]
             )
-            async for name, rows in in_turns(asked.items())
+            async for name, rows in cooperatively(asked.items())
         ]
     )
 
 
-def _answer(context: Context, topic: str, row: OffsetForLeaderPartition) -> EpochEndOffset:
+def _result(context: Context, topic: str, row: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = context.broker.partitions.get(topic, row.partition)
+        partition = context.broker.replicas.leader(topic, row.partition)
         partition.check_epoch(row.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=row.partition)

@@ -1,148 +1,234 @@
-"""Produce (0), versions 3-11; advertised from 0: append one batch to each of some partitions.
+"""Produce (0), versions 3-11, advertised from 0: append one batch to each of some partitions.
 
-Batches are checked by header and CRC and written as they are; see `storage.admission` for what a topic's configuration
-may add. Batches that have to be opened are opened in a thread, unless they are small. acks=0 is never answered: an
-error closes the connection, which is all a client could see of it. A log that must be flushed first is acknowledged
-once the fsync, shared with all who wait, has returned.
+Batches are checked by header and CRC and written unchanged, unless the topic's configuration demands more (see
+`storage.admission`). Batches that have to be opened are opened in a thread, unless they are small. There is no response
+to acks=0; an error closes the connection. A request that is not committed at once, because of its topic's flush policy
+or replicas, is acknowledged when it is. If the replicas take longer than the request's timeout, the response is
+REQUEST_TIMED_OUT, and NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few of them stay in sync; the batch stays in the log.
 
-Versions 0-2 carry older message formats and are not served; they are advertised because older librdkafka concludes
-from them that the broker knows compression.
+A batch that begins a transaction in a partition is verified with the coordinator of the transaction first (KIP-890).
+
+Version 10 added the new leader to NOT_LEADER_OR_FOLLOWER (KIP-951), 11 the error TRANSACTION_ABORTABLE.
+
+Versions 0-2 carry older message formats and are not served. They are advertised because older librdkafka concludes from
+them that the broker supports compression.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Final, NamedTuple
 
 from skylog.broker.api import Api, Context
+from skylog.broker.commits import Append
+from skylog.broker.new_leaders import NewLeaders
 from skylog.broker.partition import Partition
 from skylog.broker.producer_lanes import ProducerLanes
+from skylog.broker.rejected_batches import RejectedBatches
+from skylog.broker.transaction_verifier import first_batches
 from skylog.errors import ErrorCode, KafkaError
-from skylog.model import INTERNAL_TOPICS
+from skylog.model import INTERNAL_TOPICS, TopicPartition
 from skylog.net import PendingReply, Reply
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.frames import response_frame
 from skylog.protocol.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
 from skylog.protocol.produce_hot import ProduceCall, Stored, StoredRow, produce_reply, read_produce
-from skylog.storage import AppendResult, Log, RejectedRecordsError
+from skylog.storage import AppendResult, RejectedRecordsError
+from skylog.transactions import Producer
 
 logger = logging.getLogger(__name__)
 
-OPENED_BYTES: Final = 16 * 1024  # that a request may have opened on the event loop
+OPENED_BYTES: Final = 16 * 1024  # a request may have opened on the event loop
+
+ABORTABLE_FROM: Final = 11
 
 Failures = dict[tuple[str, int], KafkaError]
+Stamps = Mapping[TopicPartition, int | KafkaError]
+Errors = list[tuple[Partition, KafkaError]]
 
 
 class Unopened(NamedTuple):
-    """A batch that is opened in a thread before it is stored; `row` is its place among the results of its topic."""
+    """A batch to be opened in a thread before it is stored. `row` is its index in the results of its topic."""
 
     partition: Partition
     batch: bytearray
     results: list[StoredRow]
     row: int
+    verified_at: int | None
+
+
+class Outcome(NamedTuple):
+    """What has become of the batches of a request."""
+
+    stored: Stored
+    failures: Failures
+    uncommitted: list[Append]
+    unopened: list[Unopened]
 
 
 def handle_frame(
     context: Context, frame: memoryview, position: int
 ) -> Reply | PendingReply | Awaitable[Reply | None] | None:
     call = read_produce(frame, position, context.version)
+    if call.transactional_id is not None:
+        first = first_batches(context.broker, call)
+        if first:
+            return asyncio.shield(_verify_and_store(context, bytearray(frame), position, first))
+    outcome = _append_all(context, call, {})
+    stored, failures, uncommitted, unopened = outcome
+    if unopened:
+        # The batches are stored even if the client disconnects.
+        return asyncio.shield(_finish(context, call, outcome))
+    if failures:
+        _note_failures(context, failures)
+    elif call.acks != 0 and len(call.topics) == 1 and len(call.topics[0][1]) == 1:
+        _learn_lane(context, frame, call)
+    if uncommitted:
+        return _after_commit(context, call, stored, failures, uncommitted)
+    return _reply(context, call, stored, failures)
+
+
+async def _verify_and_store(
+    context: Context, frame: bytearray, position: int, first: dict[Producer, list[Partition]]
+) -> Reply | None:
+    """Verify the batches that begin a transaction, then store all of them. The frame is a copy that stays valid."""
+    call = read_produce(memoryview(frame), position, context.version)
+    budget = context.connection.budget
+    assert call.transactional_id is not None
+    stamps: dict[TopicPartition, int | KafkaError] = {}
+    if budget.try_acquire(len(frame)):
+        try:
+            for producer, partitions in first.items():
+                stamps |= await context.broker.transactions.verifier.verify(call.transactional_id, producer, partitions)
+            outcome = _append_all(context, call, stamps)
+        finally:
+            budget.release(len(frame))
+    else:
+        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "there is no memory to verify another batch now, try again")
+        names = [TopicPartition(topic, index) for topic, rows in call.topics for index, _ in rows]
+        outcome = _append_all(context, call, dict.fromkeys(names, error))
+    if context.version >= ABORTABLE_FROM:
+        for name, error in outcome.failures.items():
+            if error.code is ErrorCode.INVALID_TXN_STATE:
+                outcome.failures[name] = KafkaError(ErrorCode.TRANSACTION_ABORTABLE, error.message)
+    return await _finish(context, call, outcome)
+
+
+def _append_all(context: Context, call: ProduceCall, stamps: Stamps) -> Outcome:
+    """Append the batches of a request, except those that must be opened in a thread."""
     broker = context.broker
     now_ms = broker.clock.now_ms()
-    partitions, acks = broker.partitions, call.acks
+    replicas, acks, rejected = broker.replicas, call.acks, context.session.rejected
     stored: Stored = []
     failures: Failures = {}
-    unflushed: list[Log] = []
+    uncommitted: list[Append] = []
     unopened: list[Unopened] = []
     opened_bytes = 0
     for topic, rows in call.topics:
         results: list[StoredRow] = []
+        context.session.note_written(topic)
         for index, records in rows:
             try:
-                if not records or acks not in (1, -1, 0) or topic in INTERNAL_TOPICS:
-                    _refuse(topic, records, acks)
+                _check(topic, records, acks)
                 assert records is not None
-                partition = partitions.get(topic, index)
+                partition = replicas.leader(topic, index)
                 log = partition.log
+                if rejected is not None:
+                    rejected.check(partition.name, records, log.producers)
+                verified_at = _stamp(stamps, partition) if stamps else None
                 if log.admission.opens_batches:
                     opened_bytes += log.admission.opening_bytes(records)
                     if opened_bytes > OPENED_BYTES:
-                        unopened.append(Unopened(partition, bytearray(records), results, len(results)))
+                        batch = bytearray(records)
+                        unopened.append(Unopened(partition, batch, results, len(results), verified_at))
                         results.append((index, -1, -1, -1))
                         continue
-                appended = partition.append(records, now_ms, acks)
+                appended = partition.append(records, now_ms, acks, verified_at)
             except KafkaError as error:
                 failures[topic, index] = error
                 results.append((index, -1, -1, -1))
+                if records:
+                    _note_rejected(context, topic, index, records, error)
                 continue
-            if appended.must_flush:
-                unflushed.append(log)
+            if not broker.commits.is_committed(partition, appended, acks):
+                uncommitted.append((partition, appended))
             results.append((index, appended.base_offset, appended.log_append_time, log.log_start_offset))
         stored.append((topic, results))
-    if unopened:
-        # A client that leaves does not take back what it has sent.
-        return asyncio.shield(_store_unopened(context, call, stored, failures, unflushed, unopened))
-    if failures:
-        _note_failures(context, failures)
-    elif acks != 0 and len(call.topics) == 1 and len(call.topics[0][1]) == 1:
-        lanes = context.connection.state
-        if lanes is None:
-            lanes = context.connection.state = ProducerLanes(
-                context.connection, broker.clock, broker.requests, context.version
-            )
-            context.connection.shortcut = lanes.serve
-        lanes.learn(frame, context.version, call, partition)
-    if unflushed:
-        return _after_flush(context, call, stored, failures, unflushed)
-    return _reply(context, call, stored, failures)
+    return Outcome(stored, failures, uncommitted, unopened)
 
 
-async def _store_unopened(
-    context: Context,
-    call: ProduceCall,
-    stored: Stored,
-    failures: Failures,
-    unflushed: list[Log],
-    unopened: list[Unopened],
-) -> Reply | None:
-    """Open batches in a thread, one after the other, and store them.
+def _note_rejected(context: Context, topic: str, index: int, records: memoryview, error: KafkaError) -> None:
+    session = context.session
+    if session.rejected is None:
+        session.rejected = RejectedBatches()
+    session.rejected.note(TopicPartition(topic, index), records, error)
+
+
+def _stamp(stamps: Stamps, partition: Partition) -> int | None:
+    """Return the stamp of a verified batch, None for one that needs none. Raises KafkaError for one that failed."""
+    stamp = stamps.get(partition.name)
+    if isinstance(stamp, KafkaError):
+        raise stamp
+    return stamp
+
+
+def _learn_lane(context: Context, frame: memoryview, call: ProduceCall) -> None:
+    """Let further requests of this form take the fast lane."""
+    broker, session = context.broker, context.session
+    if not broker.router.has_fast_lanes:
+        return
+    ((topic, ((index, _),)),) = call.topics
+    partition = broker.replicas.leader(topic, index)
+    if session.lanes is None:
+        session.open_lanes(ProducerLanes(session.connection, broker.clock, broker.requests, context.version))
+    assert session.lanes is not None
+    session.lanes.learn(frame, context.version, call, partition)
+
+
+async def _finish(context: Context, call: ProduceCall, outcome: Outcome) -> Reply | None:
+    """Open batches in a thread, one after the other, and store them. Wait until all are committed.
 
     The connection handles nothing else meanwhile, so a producer's batches keep their order.
     """
+    stored, failures, uncommitted, unopened = outcome
     budget = context.connection.budget
-    for partition, batch, results, row in unopened:
+    for partition, batch, results, row, verified_at in unopened:
         name = partition.name
         try:
             if not budget.try_acquire(len(batch)):
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "there is no memory to open another batch now, try again")
             try:
-                appended = await _open_and_append(context, partition, batch, call.acks)
+                appended = await _open_and_append(context, partition, batch, call.acks, verified_at)
             finally:
                 budget.release(len(batch))
         except KafkaError as error:
             failures[name.topic, name.partition] = error
+            _note_rejected(context, *name, memoryview(batch), error)
             continue
-        if appended.must_flush:
-            unflushed.append(partition.log)
+        uncommitted.append((partition, appended))
         start_offset = partition.log.log_start_offset
         results[row] = (name.partition, appended.base_offset, appended.log_append_time, start_offset)
     if failures:
         _note_failures(context, failures)
-    for log in unflushed:
-        try:
-            await context.broker.flusher.flushed(log)
-        except KafkaError as error:
-            _note_flush_failure(context, failures, log, error)
+    if uncommitted:
+        settled: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+        context.broker.commits.when_all_committed(uncommitted, call.acks, call.timeout_ms, settled.set_result)
+        _note_uncommitted(context, failures, await settled)
     return _reply(context, call, stored, failures)
 
 
-async def _open_and_append(context: Context, partition: Partition, batch: bytearray, acks: int) -> AppendResult:
+async def _open_and_append(
+    context: Context, partition: Partition, batch: bytearray, acks: int, verified_at: int | None
+) -> AppendResult:
     broker, log = context.broker, partition.log
     while True:
         admission = log.admission
@@ -150,17 +236,18 @@ async def _open_and_append(context: Context, partition: Partition, batch: bytear
             broker.opener, admission.admit, batch, broker.clock.now_ms()
         )
         admitted = await opened
-        if log.admission is admission:  # otherwise the topic's configuration was changed meanwhile
-            return partition.append_admitted(admitted, broker.clock.now_ms(), acks)
+        if log.admission is admission:  # otherwise the topic was reconfigured meanwhile
+            return partition.append_admitted(admitted, broker.clock.now_ms(), acks, verified_at)
 
 
-def _refuse(topic: str, records: memoryview | None, acks: int) -> None:
+def _check(topic: str, records: memoryview | None, acks: int) -> None:
+    """Raise KafkaError unless clients may send this. A lane repeats a request that has passed, so it need not ask."""
     if topic in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {topic}")
     if acks not in (0, 1, -1):
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: 0, 1 and -1 (all) are known")
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: must be 0, 1 or -1 (all)")
     if not records:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition, not none")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request must have one batch per partition")
 
 
 def _reply(context: Context, call: ProduceCall, stored: Stored, failures: Failures) -> Reply | None:
@@ -170,25 +257,33 @@ def _reply(context: Context, call: ProduceCall, stored: Stored, failures: Failur
         return None
     if not failures:
         return [produce_reply(context.correlation_id, context.version, stored)]
+    leaders = NewLeaders(context.broker, context.connection)
     response = ProduceResponse(
         responses=[
             TopicProduceResponse(
                 name=topic,
-                partition_responses=[_describe(row, failures.get((topic, row[0]))) for row in rows],
+                partition_responses=[_describe(leaders, topic, row, failures.get((topic, row[0]))) for row in rows],
             )
             for topic, rows in stored
         ]
     )
+    response.node_endpoints = [
+        NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+        for each in leaders.addresses()
+    ]
     return [bytes(response_frame(context.correlation_id, response, context.version))]
 
 
-def _describe(row: tuple[int, int, int, int], error: KafkaError | None) -> PartitionProduceResponse:
+def _describe(
+    leaders: NewLeaders, topic: str, row: tuple[int, int, int, int], error: KafkaError | None
+) -> PartitionProduceResponse:
     index, base_offset, append_time, log_start_offset = row
     if error is None:
         return PartitionProduceResponse(
             index=index, base_offset=base_offset, log_append_time_ms=append_time, log_start_offset=log_start_offset
         )
     rejected = error.records if isinstance(error, RejectedRecordsError) else {}
+    leader = leaders.find(topic, index, error.code)
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,
@@ -198,32 +293,29 @@ def _describe(row: tuple[int, int, int, int], error: KafkaError | None) -> Parti
             for position, reason in rejected.items()
         ],
         error_message=error.message,
+        current_leader=LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1]) if leader else None,
     )
 
 
-def _after_flush(
-    context: Context, call: ProduceCall, stored: Stored, failures: Failures, unflushed: list[Log]
+def _after_commit(
+    context: Context, call: ProduceCall, stored: Stored, failures: Failures, uncommitted: list[Append]
 ) -> PendingReply | None:
-    """Answer when every log in `unflushed` is on disk, or has failed to get there."""
+    """Respond when every append in `uncommitted` is committed, has failed or is late."""
     pending = PendingReply(context.connection, pipelined=True) if call.acks != 0 else None
-    missing = len(unflushed)
 
-    def flushed(log: Log, error: KafkaError | None) -> None:
-        nonlocal missing
-        if error is not None:
-            _note_flush_failure(context, failures, log, error)
-        missing -= 1
-        if not missing and pending is not None:
+    def settled(errors: Errors) -> None:
+        _note_uncommitted(context, failures, errors)
+        if pending is not None and not context.connection.closed:
             pending.resolve(_reply(context, call, stored, failures))
 
-    for log in unflushed:
-        context.broker.flusher.flush(log, lambda error, log=log: flushed(log, error))  # type: ignore[misc]
+    context.broker.commits.when_all_committed(uncommitted, call.acks, call.timeout_ms, settled)
     return pending
 
 
-def _note_flush_failure(context: Context, failures: Failures, log: Log, error: KafkaError) -> None:
-    failures[log.name.topic, log.name.partition] = error
-    context.broker.requests.errors[ApiKey.PRODUCE, error.code.name] += 1
+def _note_uncommitted(context: Context, failures: Failures, errors: Errors) -> None:
+    for partition, error in errors:
+        failures[partition.name.topic, partition.name.partition] = error
+        context.broker.requests.errors[ApiKey.PRODUCE, error.code.name] += 1
 
 
 def _note_failures(context: Context, failures: Failures) -> None:

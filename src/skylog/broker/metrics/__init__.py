@@ -1,4 +1,4 @@
-"""What a broker counts, and how it is told: as `list[Metric]`, and as a judgement of its health."""
+"""The broker's metrics and its health check."""
 
 from skylog.broker.metrics.collect import collect, stream
 from skylog.broker.metrics.health import Health, HealthReport

@@ -1,11 +1,11 @@
-"""Everything a broker can tell of itself at one moment, put together from what its parts count.
+"""Collects all metrics of a broker from its parts.
 
-Names are those that Kafka's metrics have behind Prometheus' JMX exporter with its usual rules, in lower case;
-consumer groups are called as kafka_exporter does. What Kafka does not have begins with `skylog_` or `process_`.
+Metrics have Kafka's names in the lower-case form of Prometheus' JMX exporter. Those of consumer groups have the names
+of kafka_exporter. Names that Kafka does not have begin with `skylog_` or `process_`.
 
-A broker may have thousands of partitions, and as many groups that read them: metrics are told in pieces of a few
-hundred values, and the event loop goes on in between. So the values of one collection are not all of the same instant,
-and nobody needs to have all of them in memory.
+A broker may have thousands of partitions and groups, so metrics are yielded in pieces of a few hundred values, and the
+event loop runs in between. The values of one collection are therefore not all of the same instant, and no caller has
+to hold all of them in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from skylog import __version__
 from skylog.broker.metrics.groups import PIECE_SAMPLES, group_metrics
 from skylog.broker.metrics.latency import Latency
 from skylog.broker.metrics.process import process_metrics
+from skylog.broker.metrics.replication import replication_metrics
 from skylog.broker.metrics.requests import request_name
+from skylog.broker.metrics.transactions import transaction_metrics
 from skylog.metric import Kind, Metric, Sample
 from skylog.protocol.apis import ApiKey
 
@@ -32,9 +34,9 @@ _NONE: Final[dict[str, str]] = {}
 
 
 async def stream(broker: Broker, *, brief: bool = False) -> AsyncGenerator[Metric, None]:
-    """The broker's metrics in pieces, each of a few milliseconds' work; `brief` is without `kafka_consumergroup_…`.
+    """Yield the broker's metrics in pieces of a few milliseconds' work; `brief` omits `kafka_consumergroup_…`.
 
-    A metric with many values comes in several pieces of the same name. Use it on the broker's event loop, between
+    A metric with many values is split into several pieces of the same name. Call it on the broker's event loop, between
     `start` and `stop`.
     """
     loop = asyncio.get_running_loop()
@@ -43,9 +45,12 @@ async def stream(broker: Broker, *, brief: bool = False) -> AsyncGenerator[Metri
     for metric in (
         *_requests(broker),
         *_broker(broker),
+        *_cluster(broker),
         *_loop(broker),
         *_flushes(broker),
         *_cleaner(broker),
+        *await replication_metrics(broker),
+        *await transaction_metrics(broker),
         *of_logs,
     ):
         for piece in _in_pieces(metric):
@@ -59,7 +64,7 @@ async def stream(broker: Broker, *, brief: bool = False) -> AsyncGenerator[Metri
 
 
 async def collect(broker: Broker) -> list[Metric]:
-    """All of the broker's metrics at once."""
+    """Return all metrics of the broker."""
     whole: dict[str, Metric] = {}
     samples: dict[str, list[Sample]] = {}
     async for piece in stream(broker):
@@ -80,7 +85,7 @@ def _single(name: str, kind: Kind, help_text: str, value: float, labels: dict[st
 def _requests(broker: Broker) -> list[Metric]:
     requests = broker.requests
     counts, totals, locals_ = [], [], []
-    for api_key, versions in requests.asked().items():
+    for api_key, versions in requests.by_api().items():
         label = {"request": request_name(api_key)}
         for version, times in versions.items():
             counts.append(Sample(times.count, {**label, "version": str(version)}))
@@ -93,68 +98,63 @@ def _requests(broker: Broker) -> list[Metric]:
     ]
     prefix = "kafka_network_requestmetrics"
     return [
-        Metric(f"{prefix}_requests_total", "counter", "Requests that a handler has taken.", counts),
+        Metric(f"{prefix}_requests_total", "counter", "Requests handled.", counts),
         Metric(
             f"{prefix}_totaltimems",
             "histogram",
-            "Milliseconds from a request's receipt to its answer; as in Kafka, with the time a fetch waits for data.",
+            "Milliseconds from a request's receipt to its response, including the time a fetch waits for data.",
             totals,
         ),
         Metric(
             f"{prefix}_localtimems",
             "histogram",
-            "Milliseconds from a request's receipt until it was answered or had to wait.",
+            "Milliseconds from a request's receipt to its response or to the start of a wait.",
             locals_,
         ),
         Metric(
             f"{prefix}_errors_total",
             "counter",
-            "Errors in answers, one for each partition where an answer is by partition.",
+            "Errors in responses, counted per partition if the response is by partition.",
             errors,
         ),
     ]
 
 
 def _broker(broker: Broker) -> list[Metric]:
-    partitions = broker.partitions.all()
-    offline = len(broker.partitions.offline) + sum(partition.log.failure is not None for partition in partitions)
+    partitions = broker.replicas.all()
+    offline = len(broker.replicas.offline) + sum(partition.log.failure is not None for partition in partitions)
     failures = [Sample(job.failures, {"job": name}) for name, job in sorted(broker.background.items())]
-    node_id, image = broker.identity.node_id, broker.metadata.image
-    led = [each for topic in image.topics.values() for each in topic.partitions if each.leader == node_id]
-    short = sum(len(each.in_sync_replicas) < len(each.replicas) for each in led)
     topics, server = "kafka_server_brokertopicmetrics", "kafka_server_replicamanager"
     sockets = "kafka_server_socketservermetrics"
     return [
         _single(
             f"{topics}_failedproducerequests_total",
             "counter",
-            "Batches that were refused.",
+            "Rejected batches.",
             broker.requests.failures(ApiKey.PRODUCE),
         ),
         _single(
             f"{topics}_failedfetchrequests_total",
             "counter",
-            "Partitions that a fetch could not read.",
+            "Partitions that fetches could not read.",
             broker.requests.failures(ApiKey.FETCH),
         ),
         _single(f"{server}_partitioncount", "gauge", "Partitions on this broker.", len(partitions)),
-        _single(f"{server}_leadercount", "gauge", "Partitions that this broker leads.", len(led)),
-        _single(f"{server}_underreplicatedpartitions", "gauge", "Partitions with replicas out of sync.", short),
-        _single(f"{server}_offlinereplicacount", "gauge", "Partitions whose log takes no appends.", offline),
+        _single(f"{server}_offlinereplicacount", "gauge", "Partitions that are offline or take no appends.", offline),
         _single(
             "skylog_damaged_ranges",
             "gauge",
-            "Ranges of log files that were found to be damaged and are not served.",
+            "Ranges of log files that are damaged and not served.",
             sum(len(partition.log.damages) for partition in partitions),
         ),
-        _single("skylog_offline_logs", "gauge", "Logs that take no appends after a failed fsync.", offline),
+        *_repairs(broker),
         _single(
-            "kafka_controller_kafkacontroller_activecontrollercount",
+            "skylog_offline_logs",
             "gauge",
-            "1 on the broker that is the controller.",
-            int(image.controller_id == node_id),
+            "Logs that cannot be opened, or take no appends after a failed fsync.",
+            offline,
         ),
-        _single(f"{sockets}_connection_count", "gauge", "Clients connected.", len(broker.listener.connections)),
+        _single(f"{sockets}_connection_count", "gauge", "Open client connections.", len(broker.listener.connections)),
         _single(
             f"{sockets}_connection_creation_total",
             "counter",
@@ -164,12 +164,50 @@ def _broker(broker: Broker) -> list[Metric]:
         _single(
             "kafka_server_fetchsessioncache_numincrementalfetchsessions",
             "gauge",
-            "Fetch sessions of consumers.",
+            "Open fetch sessions.",
             len(broker.fetch_sessions),
         ),
-        Metric("skylog_background_failures_total", "counter", "Failures of jobs that nobody waits for.", failures),
+        Metric("skylog_background_failures_total", "counter", "Failures of background jobs.", failures),
         _single("skylog_build_info", "gauge", "1, with the version as a label.", 1, {"version": __version__}),
-        _single("process_start_time_seconds", "gauge", "When the broker was started.", broker.started_at_ms / 1000),
+        _single(
+            "process_start_time_seconds",
+            "gauge",
+            "Start time of the broker, in seconds since the epoch.",
+            broker.started_at_ms / 1000,
+        ),
+    ]
+
+
+def _cluster(broker: Broker) -> list[Metric]:
+    """Return what every broker knows of the cluster, under the names of kafka_exporter."""
+    image = broker.metadata.image
+    partitions = [(name, len(topic.partitions)) for name, topic in image.topics.items()]
+    return [
+        _single("kafka_brokers", "gauge", "Live brokers of the cluster.", len(image.brokers)),
+        Metric(
+            "kafka_topic_partitions",
+            "gauge",
+            "Partitions of the topic.",
+            _labelled("topic", partitions),
+        ),
+    ]
+
+
+def _repairs(broker: Broker) -> list[Metric]:
+    scrubber, repairs = broker.membership.scrubber, broker.membership.repairs
+    return [
+        _single(
+            "skylog_repaired_ranges_total",
+            "counter",
+            "Damaged ranges of log files that were repaired from another replica.",
+            repairs.repaired_ranges if repairs is not None else 0,
+        ),
+        _single(
+            "skylog_scrubbed_bytes_total",
+            "counter",
+            "Bytes of log files that were read in the background to find damage.",
+            scrubber.scrubbed_bytes if scrubber is not None else 0,
+        ),
     ]
 
 
@@ -180,19 +218,19 @@ def _loop(broker: Broker) -> list[Metric]:
         _single(
             f"{prefix}_longest_pause_seconds",
             "gauge",
-            "Longest time that the event loop stood still, since the start.",
+            "Longest pause of the event loop since startup.",
             probe.pauses.longest_s,
         ),
         _single(
             f"{prefix}_longest_pause_last_minute_seconds",
             "gauge",
-            "Longest time that the event loop stood still, in the last minute.",
+            "Longest pause of the event loop in the last minute.",
             probe.longest_of_last_minute_s,
         ),
         _single(
             f"{prefix}_long_pauses_total",
             "counter",
-            "Times that the event loop stood still for more than 100 ms.",
+            "Pauses of the event loop of more than 100 ms.",
             probe.pauses.long_pauses,
         ),
     ]
@@ -200,68 +238,66 @@ def _loop(broker: Broker) -> list[Metric]:
 
 def _flushes(broker: Broker) -> list[Metric]:
     name = "kafka_log_logflushstats_logflushrateandtimems"
-    return [Metric(name, "histogram", "Milliseconds of the fsyncs of logs.", broker.flusher.times.samples(_NONE))]
+    return [Metric(name, "histogram", "Duration of log fsyncs, in milliseconds.", broker.flusher.times.samples(_NONE))]
 
 
 def _cleaner(broker: Broker) -> list[Metric]:
     cleaner = broker.compactor
     recopied = 100 * cleaner.written_bytes / cleaner.read_bytes if cleaner.read_bytes else 0.0
     return [
-        _single("skylog_cleaner_runs_total", "counter", "Compactions that were finished.", cleaner.runs),
-        _single("skylog_cleaner_read_bytes_total", "counter", "Bytes that compaction has read.", cleaner.read_bytes),
-        _single(
-            "skylog_cleaner_written_bytes_total", "counter", "Bytes that compaction has kept.", cleaner.written_bytes
-        ),
+        _single("skylog_cleaner_runs_total", "counter", "Finished compaction runs.", cleaner.runs),
+        _single("skylog_cleaner_read_bytes_total", "counter", "Bytes read by compaction.", cleaner.read_bytes),
+        _single("skylog_cleaner_written_bytes_total", "counter", "Bytes written by compaction.", cleaner.written_bytes),
         _single(
             "skylog_cleaner_dropped_records_total",
             "counter",
-            "Records that compaction has dropped.",
+            "Records removed by compaction.",
             cleaner.dropped_records,
         ),
         _single(
             "kafka_log_logcleaner_cleaner_recopy_percent",
             "gauge",
-            "Share of the bytes that compaction has read and kept.",
+            "Bytes written by compaction, as a percentage of the bytes read.",
             recopied,
         ),
         _single(
             "kafka_log_logcleanermanager_time_since_last_run_ms",
             "gauge",
-            "Milliseconds since logs were last looked through for compaction.",
-            cleaner.since_last_look_ms,
+            "Milliseconds since the last check for logs to compact.",
+            cleaner.since_last_check_ms,
         ),
         _single(
             "kafka_log_logcleanermanager_uncleanable_partitions_count",
             "gauge",
-            "Logs that are set aside because their compaction fails.",
+            "Logs whose compaction fails and is paused.",
             len(cleaner.uncleanable),
         ),
     ]
 
 
 async def _partitions(broker: Broker) -> list[Metric]:
-    """By topic what came and went, by partition what its log is like."""
+    """Return the traffic by topic, and the state of the log by partition."""
     messages_in: Counter[str] = Counter()
     bytes_in: Counter[str] = Counter()
     bytes_out: Counter[str] = Counter()
     logs: dict[str, list[Sample]] = {"size": [], "logstartoffset": [], "logendoffset": [], "numlogsegments": []}
-    for number, partition in enumerate(broker.partitions.all()):
+    for number, partition in enumerate(broker.replicas.all()):
         if number % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
         topic = partition.name.topic
         messages_in[topic] += partition.messages_in
-        bytes_in[topic] += partition.log.appended_bytes
+        bytes_in[topic] += partition.bytes_in
         bytes_out[topic] += partition.bytes_out
         _add_log(logs, partition)
     topics = "kafka_server_brokertopicmetrics"
     return [
-        _by_topic(f"{topics}_messagesin_total", "Messages stored since the start.", messages_in),
-        _by_topic(f"{topics}_bytesin_total", "Bytes of batches stored since the start.", bytes_in),
-        _by_topic(f"{topics}_bytesout_total", "Bytes of batches that fetches were answered with.", bytes_out),
-        Metric("kafka_log_log_size", "gauge", "Bytes in the log's segments.", logs["size"]),
+        _by_topic(f"{topics}_messagesin_total", "Messages appended by clients since startup.", messages_in),
+        _by_topic(f"{topics}_bytesin_total", "Bytes of batches appended by clients since startup.", bytes_in),
+        _by_topic(f"{topics}_bytesout_total", "Bytes of batches returned to clients since startup.", bytes_out),
+        Metric("kafka_log_log_size", "gauge", "Size of the log's segments, in bytes.", logs["size"]),
         Metric("kafka_log_log_logstartoffset", "gauge", "The first offset that can be read.", logs["logstartoffset"]),
         Metric("kafka_log_log_logendoffset", "gauge", "The offset of the next message.", logs["logendoffset"]),
-        Metric("kafka_log_log_numlogsegments", "gauge", "Segments of the log.", logs["numlogsegments"]),
+        Metric("kafka_log_log_numlogsegments", "gauge", "Number of segments of the log.", logs["numlogsegments"]),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Whether a broker is well, for people and orchestrators: in a word, and with the reasons where it is not."""
+"""The health check of a broker: whether it has problems, and which."""
 
 from __future__ import annotations
 
@@ -9,22 +9,32 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from skylog import __version__
+from skylog.broker.metrics.replication import is_under_replicated
+from skylog.cluster.image import NO_LEADER
+from skylog.model import TopicPartition
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
+    from skylog.broker.partition import Partition
 
 MIN_FREE_SHARE: Final = 0.05
 RECENT_S: Final = 300.0
-LOOK_S: Final = 10.0
+POLL_S: Final = 10.0
 _NAMED_LOGS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """A broker with problems answers its clients all the same; somebody should look at it."""
+    """The result of a health check. A broker with problems still serves its clients, but needs attention.
+
+    The `status` is healthy, degraded (only warnings: everything is served, but more failures could change that) or
+    critical (problems). A degraded broker counts as healthy.
+    """
 
     healthy: bool
+    status: str
     problems: list[str]
+    warnings: list[str]
     node_id: int
     cluster_id: str
     data_dir: str
@@ -36,7 +46,7 @@ class HealthReport:
 
 
 class Health:
-    """Looks at a broker, and every few seconds at its background jobs, to know when they last failed.
+    """Checks a broker's health. Polls its background jobs every few seconds, to know when they last failed.
 
     health = Health(broker)
     health.start()               # after the broker
@@ -44,23 +54,23 @@ class Health:
     health.stop()
     """
 
-    def __init__(self, broker: Broker, apart_from: Collection[str] = ()) -> None:
-        """`apart_from` are background jobs whose failures say nothing of the broker."""
+    def __init__(self, broker: Broker, ignored_jobs: Collection[str] = ()) -> None:
+        """`ignored_jobs` are background jobs whose failures are not problems of the broker."""
         self._broker = broker
-        self._apart_from = apart_from
+        self._ignored_jobs = ignored_jobs
         self._seen: dict[str, int] = {}
         self._failed_at: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._look()
+        self._poll()
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     async def report(self) -> HealthReport:
-        """Raises OSError where the data directory cannot be reached."""
+        """Check the broker. Raises OSError if the data directory cannot be accessed."""
         broker = self._broker
         self._note_failures()
         data_dir = broker.log_dir.path
@@ -69,13 +79,17 @@ class Health:
             *self._offline_logs(),
             *self._damaged_logs(),
             *self._uncleanable_logs(),
+            *self._leaderless_partitions(),
             *self._recent_failures(),
         ]
+        warnings = self._under_replicated_partitions()
         if disk.free < MIN_FREE_SHARE * disk.total:
-            problems.append(f"the disk of {data_dir} is nearly full: {disk.free >> 20} MB are free")
+            problems.append(f"the disk of {data_dir} is nearly full: {disk.free >> 20} MB free")
         return HealthReport(
             healthy=not problems,
+            status="critical" if problems else "degraded" if warnings else "healthy",
             problems=problems,
+            warnings=warnings,
             node_id=broker.identity.node_id,
             cluster_id=broker.identity.cluster_id,
             data_dir=str(data_dir),
@@ -83,34 +97,49 @@ class Health:
             version=__version__,
         )
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._note_failures()
-        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        self._timer = asyncio.get_running_loop().call_later(POLL_S, self._poll)
 
     def _note_failures(self) -> None:
         for name, job in self._broker.background.items():
-            if name not in self._apart_from and job.failures > self._seen.get(name, 0):
+            if name not in self._ignored_jobs and job.failures > self._seen.get(name, 0):
                 self._seen[name] = job.failures
                 self._failed_at[name] = self._broker.clock.monotonic()
 
     def _recent_failures(self) -> list[str]:
         since = self._broker.clock.monotonic() - RECENT_S
         return [
-            f"{name} has failed in the last {RECENT_S / 60:.0f} minutes, {self._seen[name]} times since the start; "
-            "the log says why"
+            f"{name} failed in the last {RECENT_S / 60:.0f} minutes, {self._seen[name]} times since startup; "
+            "see the log for the reason"
             for name, failed_at in sorted(self._failed_at.items())
             if failed_at >= since
         ]
 
     def _offline_logs(self) -> list[str]:
-        logs = [partition.log for partition in self._broker.partitions.all() if partition.log.failure is not None]
-        found = [f"{name} is offline: {reason}" for name, reason in self._broker.partitions.offline.items()]
+        logs = [partition.log for partition in self._broker.replicas.all() if partition.log.failure is not None]
+        found = [f"{name} is offline: {reason}" for name, reason in self._broker.replicas.offline.items()]
         found += [f"{log.name} takes no appends until a restart: {log.failure}" for log in logs]
         return _first_of(found)
 
+    def _leaderless_partitions(self) -> list[str]:
+        node_id, image = self._broker.identity.node_id, self._broker.metadata.image
+        found = [
+            f"{TopicPartition(topic.name, index)} has no leader: no broker that has all of its messages is live"
+            for topic in image.topics.values()
+            for index, each in enumerate(topic.partitions)
+            if each.leader == NO_LEADER and node_id in each.replicas
+        ]
+        return _first_of(found, "partitions")
+
+    def _under_replicated_partitions(self) -> list[str]:
+        led = [partition for partition in self._broker.replicas.all() if partition.is_leader]
+        found = [_out_of_sync(partition) for partition in led if is_under_replicated(partition)]
+        return _first_of(found, "partitions")
+
     def _damaged_logs(self) -> list[str]:
         damaged = [
-            (partition.name, each) for partition in self._broker.partitions.all() for each in partition.log.damages
+            (partition.name, each) for partition in self._broker.replicas.all() for each in partition.log.damages
         ]
         return _first_of(
             [f"{name} is damaged: offsets {each.due_offset} to {each.next_offset - 1}" for name, each in damaged]
@@ -121,9 +150,16 @@ class Health:
         return _first_of([f"{log.name} cannot be compacted: {_last_line(why.reason)}" for log, why in aside.items()])
 
 
-def _first_of(found: list[str]) -> list[str]:
+def _out_of_sync(partition: Partition) -> str:
+    image = partition.image
+    assert image is not None
+    missing = [str(node) for node in image.replicas if node not in image.in_sync_replicas]
+    return f"{partition.name} has replicas that are out of sync, on brokers {', '.join(missing)}"
+
+
+def _first_of(found: list[str], things: str = "logs") -> list[str]:
     named = found[:_NAMED_LOGS]
-    return [*named, f"and {len(found) - len(named)} more logs"] if len(found) > len(named) else named
+    return [*named, f"and {len(found) - len(named)} more {things}"] if len(found) > len(named) else named
 
 
 def _last_line(text: str) -> str:

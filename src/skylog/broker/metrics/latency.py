@@ -1,10 +1,10 @@
 """A histogram of times: cheap to add to, precise enough for a p99.
 
-Six buckets for each power of ten, so neighbours are at most 1.5 times apart, from 0.05 ms to 60 s.
+There are three buckets per power of ten, at most 2.2 times apart, from 0.05 ms to 60 s.
 
-Reading the clock and finding the bucket would be felt by small requests. So on the data path at most one request per
-tick of the event loop's clock, a millisecond, is timed; it stands for those that follow in the same tick, which cost an
-addition. Which one is timed has nothing to do with how long it takes: the shares of the buckets stay right.
+Reading the clock and finding the bucket would slow down small requests. So the data path times at most one request per
+tick of the event loop's clock, a millisecond. Its time also counts for the requests that follow in the same tick, which
+cost one addition each. Which request is timed does not depend on its duration, so the distribution stays correct.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Final, Self
 
 from skylog.metric import Sample
 
-_STEPS: Final = (1.0, 1.5, 2.2, 3.3, 4.7, 6.8)
+_STEPS: Final = (1.0, 2.2, 4.7)
 BOUNDS_MS: Final = (
     0.05,
-    0.068,
     *(round(step * 10**power, 2) for power in range(-1, 4) for step in _STEPS),
-    *(step * 10_000 for step in _STEPS[:-1]),
+    *(step * 10_000 for step in _STEPS),
     60_000.0,
 )
-"""The upper bounds of the buckets, inclusive as Prometheus has them; one more bucket holds what is longer."""
+"""The upper bounds of the buckets, inclusive as in Prometheus. Longer times go to one more bucket."""
 _BOUNDS_S: Final = tuple(bound / 1000 for bound in BOUNDS_MS)
 _LABELS: Final = (*(f"{bound:g}" for bound in BOUNDS_MS), "+Inf")
 
 
 class Latency:
-    """Times by bucket, with their number and sum. Lives on the event loop's thread.
+    """Times by bucket, with their number and sum. Use it on the event loop only.
 
-    Who times only some keeps in `timed_at` the tick in which that was, and adds the others to `untimed`.
+    A caller that times only some requests stores the tick of the last timed one in `timed_at`, and counts the others in
+    `untimed`.
     """
 
     __slots__ = ("_counts", "_last_bucket", "_last_s", "_sum_s", "timed_at", "untimed")
@@ -49,7 +49,7 @@ class Latency:
         return sum(self._counts) + self.untimed
 
     def record(self, seconds: float, times: int = 1) -> None:
-        """Add a time that has been met `times` times."""
+        """Add a time, `times` times."""
         if self.untimed:
             self._settle()
         self._last_bucket = bucket = bisect_left(_BOUNDS_S, seconds)
@@ -58,14 +58,14 @@ class Latency:
         self._sum_s += seconds * times
 
     def _settle(self) -> None:
-        """Those that were not timed took as long as the one before them."""
+        """Count the requests that were not timed with the last measured time."""
         self._counts[self._last_bucket] += self.untimed
         self._sum_s += self._last_s * self.untimed
         self.untimed = 0
 
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
-        """All times of `parts` in one."""
+        """Return the sum of several histograms."""
         whole = cls()
         for part in parts:
             part._settle()
@@ -74,7 +74,7 @@ class Latency:
         return whole
 
     def samples(self, labels: Mapping[str, str]) -> list[Sample]:
-        """The samples of a Prometheus histogram, in milliseconds: buckets that each include those before."""
+        """Return the samples of a Prometheus histogram, in milliseconds. Each bucket includes the lower ones."""
         self._settle()
         samples = []
         reached = 0

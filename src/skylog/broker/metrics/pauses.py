@@ -1,7 +1,7 @@
-"""How long the event loop stood still: the one figure that bounds what any client can wait for because of another.
+"""Measures how long the event loop was blocked, which bounds how long one client can make another wait.
 
-A timer that is due every `INTERVAL_S` is late by as long as something held the loop, less the rest of the interval. The
-first second after the start does not count: Python is still loading code then.
+A timer is due every `INTERVAL_S`. It is late by the time the loop was blocked, less the rest of the interval. The first
+second after startup does not count, because Python is still loading code.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ limited_logger = LimitedLogger(logging.getLogger(__name__))
 
 
 class Pauses:
-    """The longest pause since the start and in the last minute, and how many were long. Times are handed in."""
+    """The longest pause since startup and in the last minute, and the number of long ones. The caller passes times."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
         self.long_pauses = 0
-        self._slots: deque[tuple[int, float]] = deque(maxlen=_SLOTS)  # number of the slot, its longest pause
+        self._slots: deque[tuple[int, float]] = deque(maxlen=_SLOTS)  # slot number, longest pause in the slot
 
     def add(self, pause_s: float, now_s: float) -> None:
         self.longest_s = max(self.longest_s, pause_s)
@@ -46,7 +46,7 @@ class Pauses:
 
 
 class PauseProbe:
-    """Watches the event loop that it is started on."""
+    """Measures the pauses of the event loop on which it is started."""
 
     def __init__(self) -> None:
         self.pauses = Pauses()
@@ -55,23 +55,23 @@ class PauseProbe:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(START_S, self._wait)
+        self._timer = self._loop.call_later(START_S, self._schedule)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _wait(self) -> None:
+    def _schedule(self) -> None:
         self._due_s = perf_counter() + INTERVAL_S
-        self._timer = self._loop.call_later(INTERVAL_S, self._look)
+        self._timer = self._loop.call_later(INTERVAL_S, self._measure)
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         now_s = perf_counter()
         pause_s = max(now_s - self._due_s, 0.0)
         self.pauses.add(pause_s, now_s)
         if pause_s > LONG_PAUSE_S:
-            limited_logger.warning("the event loop stood still for %.0f ms: no client was served", pause_s * 1000)
-        self._wait()
+            limited_logger.warning("the event loop was blocked for %.0f ms; no client was served", pause_s * 1000)
+        self._schedule()
 
     @property
     def longest_of_last_minute_s(self) -> float:

@@ -1,6 +1,6 @@
-"""How many requests there were, of which API and version, how long they took, and which errors they got.
+"""Counts requests by API and version, with their times and errors.
 
-The one part of the metrics that stands on the data path; see `latency` for what keeps it cheap.
+This is the only part of the metrics on the data path; `latency` explains how it is kept cheap.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from skylog.protocol.apis import ApiKey
 
 
 class RequestTimes:
-    """The times of one version of one API, from the moment a handler got the request."""
+    """The times of one version of an API, measured from the call of the handler."""
 
     __slots__ = ("at_once", "until_parked", "waited")
 
     def __init__(self) -> None:
-        self.at_once = Latency()  # of requests that were answered, or needed no answer, when the handler returned
-        self.until_parked = Latency()  # of the others, until the handler returned
-        self.waited = Latency()  # of the others, until they were answered
+        self.at_once = Latency()  # requests that were complete when the handler returned
+        self.until_parked = Latency()  # other requests, until the handler returned
+        self.waited = Latency()  # other requests, until their response
 
     @property
     def count(self) -> int:
         return self.at_once.count + self.until_parked.count
 
     def parked(self, began: float, reply: PendingReply) -> None:
-        """The handler has returned without an answer; `began` is the time of `perf_counter` at which it was called."""
+        """Record that the handler returned a pending reply. `began` is the `perf_counter` time of its call."""
         self.until_parked.record(perf_counter() - began)
         reply.on_resolve = partial(self._resolved, began)
 
@@ -38,18 +38,18 @@ class RequestTimes:
 
 
 class Requests(dict[tuple[int, int], RequestTimes]):
-    """By key and version of the API."""
+    """Request times by key and version of the API, and counts of errors."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.errors: Counter[tuple[int, str]] = Counter()  # by key of the API and name of the error
+        self.errors: Counter[tuple[int, str]] = Counter()  # by API key and error name
 
     def __missing__(self, key: tuple[int, int]) -> RequestTimes:
         times = self[key] = RequestTimes()
         return times
 
-    def asked(self) -> dict[int, dict[int, RequestTimes]]:
-        """By key and then version, those that there were requests of."""
+    def by_api(self) -> dict[int, dict[int, RequestTimes]]:
+        """Return the times by API key, then version, without those that had no requests."""
         found: dict[int, dict[int, RequestTimes]] = {}
         for (api_key, version), times in sorted(self.items()):
             if times.count:
@@ -57,12 +57,12 @@ class Requests(dict[tuple[int, int], RequestTimes]):
         return found
 
     def failures(self, api_key: int) -> int:
-        """Errors that an API has answered, one for each partition or, where it knows no such, for each request."""
+        """Return the number of errors in an API's responses: per partition, or per request if there are none."""
         return sum(count for (key, _), count in self.errors.items() if key == api_key)
 
 
 def request_name(api_key: int) -> str:
-    """Kafka's name of an API, such as OffsetCommit; the number of one that is not known."""
+    """Return Kafka's name of an API, such as OffsetCommit, or the number of an unknown API."""
     try:
         return ApiKey(api_key).name.title().replace("_", "")
     except ValueError:

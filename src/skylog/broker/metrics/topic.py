@@ -1,8 +1,9 @@
-"""The broker's metrics through its own log: every few seconds one message per value in `_skylog_metrics`.
+"""Publishes the broker's metrics to the topic `_skylog_metrics` every few seconds, one message per value.
 
-Runs beside a broker, which knows nothing of it. A message has the metric's name as its key and, as its value, a flat
-JSON object with node_id, time_ms, name, labels and value. Of a histogram only `_count` and `_sum` are published: the
-mean of any stretch of time follows from two messages, and the buckets would be most of the topic.
+The brokers of a cluster share the topic, and send to the leader of its partition. A broker does not depend on this
+module. The key of a message is the metric's name. The value is a flat JSON object with node_id, time_ms, name, labels
+and value. Of a histogram only `_count` and `_sum` are published: two messages give the mean over the time between them,
+and buckets would make up most of the topic.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from skylog.broker.metrics.collect import stream
+from skylog.errors import LEADER_AWAY, ErrorCode, KafkaError
 from skylog.metric import Metric
+from skylog.model import TopicPartition
+from skylog.outage import Outage
 from skylog.records import Record, build_batch
 from skylog.records.compression import Codec
 
@@ -29,27 +33,30 @@ METRICS_TOPIC: Final = "_skylog_metrics"
 INTERVAL_S: Final = 10.0
 TOPIC_CONFIGS: Final = {
     "retention.ms": str(7 * 86_400_000),
-    "retention.bytes": str(1 << 30),  # a broker with many partitions has much to tell, and must not fill its disk
+    "retention.bytes": str(1 << 30),  # a broker with many partitions has many metrics, and must not fill its disk
     "segment.bytes": str(64 << 20),
 }
 _BATCH_RECORDS: Final = 1000
 _STOP_GRACE_S: Final = 5.0
+_AWAY: Final = LEADER_AWAY | {ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 class MetricsTopic:
-    """Publishes one broker's metrics. Lives on the broker's event loop.
+    """Publishes a broker's metrics. Use it on the broker's event loop.
 
         publisher = MetricsTopic(broker)
         publisher.start()        # after the broker
         await publisher.stop()   # before the broker
 
-    A round that fails is logged, counted in `failures`, and made up for by the next.
+    A failure is logged and counted in `failures`. The values of that time are not published later. It is no failure if
+    the topic has no leader for a while, or if there are too few brokers to create it yet.
     """
 
     def __init__(self, broker: Broker, interval_s: float = INTERVAL_S) -> None:
         self._broker = broker
         self._interval_s = interval_s
         self._task: asyncio.Task[None] | None = None
+        self._outage = Outage(broker.clock)
         self.failures = 0
 
     def start(self) -> None:
@@ -65,32 +72,46 @@ class MetricsTopic:
         while True:
             try:
                 await self.publish()
-            except Exception:
-                self.failures += 1
-                logger.exception("publishing to %s failed and is tried again", METRICS_TOPIC)
+                self._outage.ended()
+            except Exception as error:
+                self._note(error)
             await asyncio.sleep(self._interval_s)
 
+    def _note(self, error: Exception) -> None:
+        if not isinstance(error, KafkaError) or error.code not in _AWAY:
+            self.failures += 1
+            logger.error("publishing to %s failed, retrying", METRICS_TOPIC, exc_info=error)
+        elif self._outage.failed():
+            self.failures += 1
+            logger.warning("cannot publish to %s, retrying: %s", METRICS_TOPIC, error)
+
     async def publish(self) -> None:
-        """Append the values of this moment, and wait as the topic's flush policy wants. Raises KafkaError."""
+        """Append the current values, and wait until they are committed. Raises SkylogError."""
         broker = self._broker
-        if not broker.partitions.of_topic(METRICS_TOPIC):
-            await broker.topics.create(METRICS_TOPIC, broker.topics.plan(METRICS_TOPIC, 1), TOPIC_CONFIGS)
+        if METRICS_TOPIC not in broker.metadata.image.topics:
+            await self._create()
         now_ms = broker.clock.now_ms()
         records: list[Record] = []
         async for metric in stream(broker):
             records += _records(metric, broker.identity.node_id, now_ms)
             if len(records) >= _BATCH_RECORDS:
-                await self._append(records, now_ms)
+                await self._append(records)
                 records = []
         if records:
-            await self._append(records, now_ms)
+            await self._append(records)
 
-    async def _append(self, records: list[Record], now_ms: int) -> None:
+    async def _create(self) -> None:
+        """Create the topic. Another broker may be faster."""
+        topics = self._broker.topics
+        try:
+            await topics.create(METRICS_TOPIC, topics.plan(METRICS_TOPIC, 1), TOPIC_CONFIGS)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+    async def _append(self, records: list[Record]) -> None:
         built = await asyncio.get_running_loop().run_in_executor(self._broker.executor, _build, records)
-        partition = self._broker.partitions.get(METRICS_TOPIC, 0)
-        stored = self._broker.flusher.append(partition, memoryview(built), now_ms)
-        if stored is not None:
-            await stored
+        await self._broker.leader_client.append(TopicPartition(METRICS_TOPIC, 0), built)
 
 
 def _build(records: list[Record]) -> bytearray:

@@ -1,4 +1,4 @@
-"""How configuration is shown to clients: values in force, and where they come from."""
+"""Describes configuration for clients: the effective values of topics and brokers, and their sources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from skylog.broker.config import NodeFacts, ServerConfig, find_broker_key
+from skylog.broker.config import DerivedConfig, ServerConfig, find_broker_key
 from skylog.config import Setting, UpdateMode, parse, settings
 from skylog.storage import LogConfig
 
@@ -14,16 +14,16 @@ TYPE_CODES: Final = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6
 NODE_ID: Final = "node.id"
 
 
-class Resource(IntEnum):
-    """What may have a configuration, in Kafka's numbers."""
+class ResourceType(IntEnum):
+    """Kinds of resources that have a configuration, with Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
 
 
-class Source(IntEnum):
-    """Where a value comes from, in Kafka's numbers."""
+class ConfigSource(IntEnum):
+    """Where a value comes from, with Kafka's numbers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -36,35 +36,35 @@ class Source(IntEnum):
 class Synonym(NamedTuple):
     key: str
     value: str
-    source: Source
+    source: ConfigSource
 
 
 class DescribedConfig(NamedTuple):
-    """One key with its value in force. `synonyms` are all the places that have a value, the one in force first."""
+    """A key with its effective value. `synonyms` are all values that are set for it, the effective one first."""
 
     key: str
     value: str | None
-    source: Source
+    source: ConfigSource
     read_only: bool
     setting: Setting
     synonyms: list[Synonym]
 
 
 def describe_topic(server: ServerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
-    """Every topic key: the topic's own value, the broker's, or Kafka's default."""
+    """Describe every topic key: the topic's value, the broker's, or the default."""
     effective = parse(LogConfig, overrides, server.log)
     rows = []
     for key, known in sorted(settings(LogConfig).items()):
         value = known.format(getattr(effective, known.field))
-        synonyms = [Synonym(key, value, Source.TOPIC)] if key in overrides else []
+        synonyms = [Synonym(key, value, ConfigSource.TOPIC)] if key in overrides else []
         if known.broker_key:
             synonyms += _broker_synonyms(server, known, known.broker_key)
         rows.append(_described(known, key, value, synonyms, read_only=False))
     return rows
 
 
-def describe_broker(server: ServerConfig, facts: NodeFacts) -> list[DescribedConfig]:
-    """Every broker key: as it was set at run time or at the start, or Kafka's default."""
+def describe_broker(server: ServerConfig, derived: DerivedConfig) -> list[DescribedConfig]:
+    """Describe every broker key: the value set at run time, the one given at startup, or the default."""
     rows = [
         _described(
             known,
@@ -76,46 +76,46 @@ def describe_broker(server: ServerConfig, facts: NodeFacts) -> list[DescribedCon
         for key, (known, value) in server.effective().items()
         if key != NODE_ID
     ]
-    rows += [_fact(known, known.format(getattr(facts, known.field))) for known in settings(NodeFacts).values()]
-    rows.append(_fact(find_broker_key(NODE_ID)[1], str(facts.broker_id)))
+    rows += [_derived(known, known.format(getattr(derived, known.field))) for known in settings(DerivedConfig).values()]
+    rows.append(_derived(find_broker_key(NODE_ID)[1], str(derived.broker_id)))
     return sorted(rows, key=lambda row: row.key)
 
 
 def describe_all_brokers(server: ServerConfig) -> list[DescribedConfig]:
-    """The keys that were set at run time for all brokers."""
+    """Describe the keys that were set at run time for all brokers."""
     rows = []
-    for key, value in sorted(server.cluster.items()):
+    for key, value in sorted(server.cluster_wide.items()):
         known = find_broker_key(key)[1]
-        synonyms = [Synonym(key, value, Source.DYNAMIC_DEFAULT_BROKER)]
+        synonyms = [Synonym(key, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
         rows.append(_described(known, key, value, synonyms, read_only=False))
     return rows
 
 
-def _fact(known: Setting, value: str) -> DescribedConfig:
-    return _described(known, known.key, value, [Synonym(known.key, value, Source.STATIC_BROKER)], read_only=True)
+def _derived(known: Setting, value: str) -> DescribedConfig:
+    return _described(known, known.key, value, [Synonym(known.key, value, ConfigSource.STATIC_BROKER)], read_only=True)
 
 
 def _described(known: Setting, key: str, value: str, synonyms: list[Synonym], *, read_only: bool) -> DescribedConfig:
-    source = synonyms[0].source if synonyms else Source.DEFAULT
-    return DescribedConfig(key, _told(known, value), source, read_only, known, synonyms)
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    return DescribedConfig(key, _null_if_unset(known, value), source, read_only, known, synonyms)
 
 
 def _normal(known: Setting, text: str) -> str:
     return known.format(known.parse(text))
 
 
-def _told(known: Setting, value: str) -> str | None:
-    """A text that is not set is null, as in Kafka."""
+def _null_if_unset(known: Setting, value: str) -> str | None:
+    """Return None for an empty string: Kafka reports a string that is not set as null."""
     return None if known.kind == "string" and not value else value
 
 
 def _broker_synonyms(server: ServerConfig, known: Setting, key: str) -> list[Synonym]:
-    """Every value that a broker's key has, the one in force first."""
-    sources: list[tuple[Mapping[str, Any], Source]] = [
-        (server.own, Source.DYNAMIC_BROKER),
-        (server.cluster, Source.DYNAMIC_DEFAULT_BROKER),
-        (server.given, Source.STATIC_BROKER),
+    """Return every value that is set for a broker key, the effective one first."""
+    sources: list[tuple[Mapping[str, Any], ConfigSource]] = [
+        (server.per_broker, ConfigSource.DYNAMIC_BROKER),
+        (server.cluster_wide, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (server.static, ConfigSource.STATIC_BROKER),
     ]
     found = [Synonym(key, _normal(known, values[key]), source) for values, source in sources if key in values]
-    default = _told(known, known.format(known.default))
-    return found if default is None else [*found, Synonym(key, default, Source.DEFAULT)]
+    default = _null_if_unset(known, known.format(known.default))
+    return found if default is None else [*found, Synonym(key, default, ConfigSource.DEFAULT)]

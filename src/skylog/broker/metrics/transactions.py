@@ -1,0 +1,43 @@
+"""Metrics of transactions, from the coordinator's state in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from skylog.broker.time_slice import TimeSlice
+from skylog.metric import Metric, Sample
+from skylog.transactions import TransactionState
+
+if TYPE_CHECKING:
+    from skylog.broker.broker import Broker
+
+
+async def transaction_metrics(broker: Broker) -> list[Metric]:
+    """Return the metrics of the transactional ids that this broker coordinates, without those still being loaded."""
+    states: Counter[TransactionState] = Counter()
+    oldest_ms = now_ms = broker.clock.now_ms()
+    time_slice = TimeSlice()
+    for shard in broker.transactions.shards():
+        for transaction in shard.all():
+            await time_slice.yield_if_over()
+            entry = transaction.entry
+            if entry is None:
+                continue
+            states[entry.state] += 1
+            if not entry.state.is_idle:
+                oldest_ms = min(oldest_ms, entry.start_ms)
+    return [
+        Metric(
+            "skylog_transactional_ids",
+            "gauge",
+            "Transactional ids that this broker coordinates, by the state of their last transaction.",
+            [Sample(states[state], {"state": state.value}) for state in TransactionState],
+        ),
+        Metric(
+            "skylog_oldest_transaction_seconds",
+            "gauge",
+            "How long the oldest transaction that this broker coordinates has been running.",
+            [Sample((now_ms - oldest_ms) / 1000, {})],
+        ),
+    ]

@@ -1,0 +1,1 @@
+"""Replication between brokers: the shell around the pure state of `skylog.replication`."""

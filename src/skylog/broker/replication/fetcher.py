@@ -1,0 +1,526 @@
+"""Fetches from the leaders: a follower's side of replication.
+
+One `ReplicaFetcher` per leader broker fetches all partitions that follow it, over one connection and in one fetch
+session. It appends what comes byte for byte at the offsets given, truncates where the leader says that the logs
+diverge, and takes over the leader's watermarks. A fetch from an offset says that everything below it is stored; where
+the topic requires an fsync for that, the next fetch of the partition waits for it.
+
+`ReplicaFetchers` gives each follower its leader as the cluster's image changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from skylog.broker.config import BrokerConfig
+from skylog.broker.flusher import Flusher
+from skylog.broker.housekeeping import Housekeeping
+from skylog.broker.partition import Partition, Role
+from skylog.broker.replication.throttles import FetchThrottle, Key
+from skylog.broker.time_slice import TimeSlice
+from skylog.clock import Clock
+from skylog.cluster import BrokerImage, ClusterImage
+from skylog.cluster.image import NO_LEADER
+from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.limited_logger import LimitedLogger
+from skylog.model import TopicPartition
+from skylog.net.peer import Peer, PeerError
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.replica_fetch_hot import (
+    VERSION,
+    ReplicaAnswer,
+    ReplicaFetchResponse,
+    ReplicaRow,
+    read_replica_answers,
+    replica_fetch,
+)
+from skylog.replication import truncation_offset
+from skylog.replication.divergence import EpochEnd
+from skylog.replication.token_bucket import TokenBucket
+from skylog.storage import Check, Log, UncheckedError
+
+logger = logging.getLogger(__name__)
+limited_logger = LimitedLogger(logger)
+
+RECONNECT_S: Final = 0.2
+RETRY_S: Final = 0.1
+DAMAGE_RETRY_S: Final = 1.0
+ANSWER_PATIENCE_S: Final = 10.0  # beyond the time for which the leader may park a fetch
+_MAX_EPOCH: Final = 0x7FFFFFFF
+_MAX_OUTSTANDING: Final = 2
+
+
+class _Followed:
+    """A partition that is fetched in one leader epoch, and the number of the request with its last row."""
+
+    __slots__ = ("epoch", "partition", "sent_in")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.epoch = partition.leader_epoch
+        self.sent_in: int | None = None
+
+    def is_answered_by(self, request: int) -> bool:
+        """Whether the response to a request may have an answer to the last row, and not to an earlier one."""
+        return self.sent_in is not None and self.sent_in <= request
+
+
+class _Sent(NamedTuple):
+    """A request, the response that is awaited, and until when, in the time of the event loop."""
+
+    number: int
+    answer: asyncio.Future[tuple[memoryview, int]]
+    deadline: float
+
+
+class ReplicaFetcher:
+    """Fetches from one broker. `bytes_in` counts what was stored, `failures` what could not be."""
+
+    def __init__(
+        self,
+        node_id: int,
+        incarnation: int,
+        leader: BrokerImage,
+        flusher: Flusher,
+        clock: Clock,
+        housekeeping: Housekeeping,
+        config: BrokerConfig,
+        bucket: TokenBucket,
+    ) -> None:
+        self.leader = leader
+        self._node_id = node_id
+        self._incarnation = incarnation
+        self._flusher = flusher
+        self._clock = clock
+        self._housekeeping = housekeeping
+        self._config = config
+        self._followed: dict[Key, _Followed] = {}
+        self._changed: dict[Key, None] = {}
+        self._forgotten: dict[Key, None] = {}
+        self._held: set[Key] = set()  # their logs are being prepared in a thread; then their rows are sent
+        self._signal: asyncio.Future[None] | None = None
+        self._throttle = FetchThrottle(node_id, bucket, clock, self._send_all)
+        self._requests = 0
+        self.bytes_in = 0
+        self.failures = 0
+        self._task = asyncio.create_task(self._run())
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def add(self, partition: Partition) -> None:
+        """Fetch a partition from now on, in its current epoch."""
+        key = partition.topic_id, partition.name.partition
+        self._throttle.update(key, partition)
+        known = self._followed.get(key)
+        if known is not None and known.partition is partition and known.epoch == partition.leader_epoch:
+            return  # only its in-sync set has changed
+        self._followed[key] = _Followed(partition)
+        self._forgotten.pop(key, None)
+        self._send(key)
+
+    def remove(self, partition: Partition) -> None:
+        key = partition.topic_id, partition.name.partition
+        followed = self._followed.get(key)
+        if followed is not None and followed.partition is partition:
+            del self._followed[key]
+            self._throttle.forget(key)
+            self._changed.pop(key, None)
+            self._forgotten[key] = None
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    async def ended(self) -> None:
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def _send(self, key: Key) -> None:
+        """Send the row of a partition with the next request, and send that soon."""
+        if key in self._followed:
+            self._changed[key] = None
+            self._wake()
+
+    def _send_all(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._send(key)
+
+    def _send_later(self, key: Key, delay_s: float) -> None:
+        asyncio.get_running_loop().call_later(delay_s, self._send, key)
+
+    def _wake(self, _: object = None) -> None:
+        if self._signal is not None and not self._signal.done():
+            self._signal.set_result(None)
+
+    # -- the connection
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._connect_and_fetch()
+            except (PeerError, SkylogError) as error:
+                limited_logger.warning("cannot replicate from broker %d, retrying: %s", self.leader.node_id, error)
+            except Exception:
+                self.failures += 1
+                logger.exception("replication from broker %d failed, retrying", self.leader.node_id)
+            await asyncio.sleep(RECONNECT_S)
+
+    async def _connect_and_fetch(self) -> None:
+        leader = self.leader
+        peer = await Peer.connect(
+            leader.host, leader.port, client_id=f"broker-{self._node_id}", timeout_s=ANSWER_PATIENCE_S
+        )
+        try:
+            session = await self._open_session(peer)
+            while session is not None:
+                session = await self._fetch(peer, session)
+        finally:
+            peer.close()
+
+    async def _open_session(self, peer: Peer) -> int | None:
+        """Send all partitions. Return the id of the session, or None to begin again."""
+        self._forgotten.clear()
+        self._changed = dict.fromkeys(self._followed)
+        sent = self._send_request(peer, 0, 0)
+        while not await self._answered_or_woken(sent):
+            pass
+        response = read_replica_answers(*sent.answer.result())
+        await self._store(response, sent.number)
+        return response.session_id if not response.error_code else None
+
+    async def _fetch(self, peer: Peer, session_id: int) -> int | None:
+        """Fetch in a session until the leader ends it."""
+        epoch = 1
+        outstanding: deque[_Sent] = deque()
+        while True:
+            has_changes = self._changed or self._forgotten
+            if not outstanding or (has_changes and len(outstanding) < _MAX_OUTSTANDING):
+                outstanding.append(self._send_request(peer, session_id, epoch))
+                epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
+            if not await self._answered_or_woken(outstanding[0]):
+                continue
+            sent = outstanding.popleft()
+            frame, position = sent.answer.result()
+            response = read_replica_answers(frame, position)
+            if response.error_code:
+                logger.info("broker %d ends the fetch session: %d", self.leader.node_id, response.error_code)
+                return None
+            if response.answers:
+                await self._store(response, sent.number)
+            peer.recycle(frame)
+
+    def _send_request(self, peer: Peer, session_id: int, epoch: int) -> _Sent:
+        self._requests += 1
+        patience_s = self._config.replica_fetch_wait_max_ms / 1000 + ANSWER_PATIENCE_S
+        deadline = asyncio.get_running_loop().time() + patience_s
+        return _Sent(self._requests, peer.send_encoded(*self._request(session_id, epoch)), deadline)
+
+    async def _answered_or_woken(self, sent: _Sent) -> bool:
+        """Wait for a response or for partitions to send. Return whether the response is there.
+
+        Raises PeerError at the deadline of the request, however often there is something to send.
+        """
+        waiting = sent.answer
+        if waiting.done():
+            return True
+        self._signal = asyncio.get_running_loop().create_future()
+        waiting.add_done_callback(self._wake)
+        try:
+            async with asyncio.timeout_at(sent.deadline):
+                await self._signal
+        except TimeoutError:
+            if not waiting.done():
+                raise PeerError(f"broker {self.leader.node_id} did not answer in time") from None
+        finally:
+            self._signal = None
+            waiting.remove_done_callback(self._wake)
+        return waiting.done()
+
+    def _request(self, session_id: int, epoch: int) -> tuple[int, int, bytes]:
+        """Return the next request: the partitions that have changed, at the ends of their logs."""
+        config = self._config
+        max_bytes = config.replica_fetch_max_bytes
+        limits = self._throttle.admit(self._changed, max_bytes) if self._throttle.taken else None
+        rows: dict[UUID, list[ReplicaRow]] = {}
+        for key in self._changed if limits is None else limits:
+            followed = self._followed[key]
+            log = followed.partition.log
+            if key in self._held:
+                continue
+            if log.failure is not None:
+                continue  # what it has may be lost: let the leader remove it from the in-sync set
+            if log.must_flush:
+                self._flush_and_send(key, log)
+                continue
+            followed.sent_in = self._requests
+            rows.setdefault(key[0], []).append(
+                ReplicaRow(
+                    key[1],
+                    followed.epoch,
+                    log.log_end_offset,
+                    log.epochs.latest,
+                    log.log_start_offset,
+                    max_bytes if limits is None else limits[key],
+                )
+            )
+        forgotten: dict[UUID, list[int]] = {}
+        for topic_id, index in self._forgotten:
+            forgotten.setdefault(topic_id, []).append(index)
+        self._changed, self._forgotten = {}, {}
+        wait_ms = config.replica_fetch_wait_max_ms if epoch else 0
+        body = replica_fetch(
+            self._node_id,
+            self._incarnation,
+            wait_ms,
+            config.replica_fetch_response_max_bytes,
+            (session_id, epoch),
+            rows,
+            forgotten,
+        )
+        return ApiKey.FETCH, VERSION, body
+
+    def _flush_and_send(self, key: Key, log: Log) -> None:
+        """Send the row of a partition after an fsync: the end of its log was there before this start, or it failed."""
+
+        def flushed(error: KafkaError | None) -> None:
+            if error is None:
+                self._send(key)
+            else:
+                self._send_later(key, DAMAGE_RETRY_S)
+
+        self._flusher.flush(log, flushed)
+
+    # -- what comes
+
+    async def _store(self, response: ReplicaFetchResponse, request: int) -> None:
+        """Store what the leader has sent, and fsync it where the topic requires that.
+
+        A row that was sent again in a later request has its answer there: this one is from before, perhaps of another
+        leader epoch.
+        """
+        time_slice = TimeSlice()
+        flushes = []
+        now_ms = self._clock.now_ms()
+        for answer in response.answers:
+            followed = self._followed.get((answer.topic_id, answer.partition))
+            if followed is None or not followed.is_answered_by(request):
+                continue
+            self._apply(followed, answer, now_ms)
+            if followed.partition.log.must_flush:
+                flushes.append(self._flusher.flushed(followed.partition.log))
+            await time_slice.yield_if_over()
+        if flushes:
+            for outcome in await asyncio.gather(*flushes, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    self.failures += 1
+                    logger.error("a follower's log cannot be flushed: %s", outcome)
+
+    def _apply(self, followed: _Followed, answer: ReplicaAnswer, now_ms: int) -> None:
+        partition, key = followed.partition, (answer.topic_id, answer.partition)
+        if self._throttle.taken and len(answer.records):
+            self._throttle.settle(key, len(answer.records))
+        try:
+            if answer.error_code:
+                self._recover(partition, answer, now_ms)
+                return
+            if answer.diverging is not None:
+                self._truncate(partition, EpochEnd(*answer.diverging), now_ms)
+                return
+            start_offset = partition.log.log_start_offset
+            if len(answer.records):
+                self._changed[key] = None
+                partition.append_from_leader(answer.records, followed.epoch, now_ms)
+                self.bytes_in += len(answer.records)
+            partition.follow_watermarks(answer.high_watermark, answer.log_start_offset)
+            if partition.log.log_start_offset != start_offset:
+                self._changed[key] = None  # DeleteRecords waits for it
+        except (OSError, SkylogError) as error:
+            self.failures += 1
+            limited_logger.error("%s cannot be replicated, retrying: %s", partition.name, error)
+            self._changed.pop(key, None)
+            self._send_later(key, DAMAGE_RETRY_S)
+
+    def _truncate(self, partition: Partition, leader: EpochEnd, now_ms: int) -> None:
+        log = partition.log
+        offset = truncation_offset(log.epochs, log.log_end_offset, leader)
+        try:
+            log.prepare_truncation(offset, now_ms)
+        except UncheckedError as unchecked:
+            self._check_and_send((partition.topic_id, partition.name.partition), log, unchecked.check)
+            return
+        if offset < log.high_watermark:
+            logger.warning(
+                "%s: truncating to offset %d below the high watermark %d: its leader was elected uncleanly",
+                partition.name,
+                offset,
+                log.high_watermark,
+            )
+        self._shorten(partition, lambda: partition.truncate_to(offset, now_ms))
+
+    def _check_and_send(self, key: Key, log: Log, check: Check) -> None:
+        """Do in a thread what would hold the event loop. Then the same row gets the same answer, and it is done."""
+
+        def checked(running: asyncio.Future[None]) -> None:
+            self._held.discard(key)
+            if running.exception() is None:
+                check.finish()
+                self._send(key)
+            else:
+                self._send_later(key, DAMAGE_RETRY_S)
+
+        self._held.add(key)
+        self._housekeeping.run(lambda: log.run_check(check)).add_done_callback(checked)
+
+    def _shorten(self, partition: Partition, shorten: Callable[[], list[Path]]) -> None:
+        """Cut something off a log, and fetch again.
+
+        If that was on disk, the checkpoint must say first that it is not any more, even if something has failed after
+        the cut. Otherwise a recovery would not look at the batches that come in its place. Raises OSError.
+        """
+        key = partition.topic_id, partition.name.partition
+        durable_to = partition.log.recovery_point
+        try:
+            paths = shorten()
+        finally:
+            if partition.log.recovery_point < durable_to:
+                self._held.add(key)
+                self._checkpoint_and_send(key)
+        if paths:
+            self._housekeeping.discard(*paths)
+        self._send(key)
+
+    def _checkpoint_and_send(self, key: Key) -> None:
+        if self._task.done():
+            return
+
+        def written(writing: asyncio.Future[None]) -> None:
+            if writing.exception() is None:
+                self._held.discard(key)
+                self._send(key)
+            else:
+                asyncio.get_running_loop().call_later(DAMAGE_RETRY_S, self._checkpoint_and_send, key)
+
+        self._housekeeping.checkpoint().add_done_callback(written)
+
+    def _recover(self, partition: Partition, answer: ReplicaAnswer, now_ms: int) -> None:
+        """Handle an error of the leader. Most are temporary: the image will have another leader soon."""
+        key = answer.topic_id, answer.partition
+        code = ErrorCode(answer.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and answer.log_start_offset >= 0:
+            self._shorten(partition, lambda: partition.restart_at(answer.log_start_offset, now_ms))
+            return
+        is_damaged = code is ErrorCode.CORRUPT_MESSAGE
+        log = limited_logger.warning if is_damaged else limited_logger.debug
+        log("broker %d answers %s for %s", self.leader.node_id, code.name, partition.name)
+        self._send_later(key, DAMAGE_RETRY_S if is_damaged else RETRY_S)
+
+
+class ReplicaFetchers:
+    """The fetchers of this broker, one per leader that it follows."""
+
+    def __init__(
+        self, node_id: int, flusher: Flusher, clock: Clock, housekeeping: Housekeeping, config: BrokerConfig
+    ) -> None:
+        self._node_id = node_id
+        self.incarnation = 0
+        self._flusher = flusher
+        self._clock = clock
+        self._housekeeping = housekeeping
+        self._config = config
+        self._bucket = TokenBucket(config.follower_replication_throttled_rate, clock.monotonic())
+        self._brokers: dict[int, BrokerImage] = {}
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._leaders: dict[TopicPartition, tuple[int, Partition]] = {}
+        self._is_running = False
+        self._failures_before = self._bytes_before = 0  # of fetchers that have ended
+
+    @property
+    def failures(self) -> int:
+        return self._failures_before + sum(fetcher.failures for fetcher in self._fetchers.values())
+
+    @property
+    def bytes_in(self) -> int:
+        """The bytes of batches that were copied from leaders since the broker was started."""
+        return self._bytes_before + sum(fetcher.bytes_in for fetcher in self._fetchers.values())
+
+    def start(self) -> None:
+        self._is_running = True
+        for leader_id, partition in self._leaders.values():
+            self._add(leader_id, partition)
+
+    async def stop(self) -> None:
+        """Stop fetching. `start` continues."""
+        self._is_running = False
+        fetchers = list(self._fetchers.values())
+        for leader_id in list(self._fetchers):
+            self._end(leader_id)
+        for fetcher in fetchers:
+            await fetcher.ended()
+
+    def assigned(self, partition: Partition) -> None:
+        """Fetch a partition from its present leader. Called when its role, leader or epoch has changed."""
+        name, image = partition.name, partition.image
+        before, now = self._leaders.pop(name, None), None
+        if partition.role is Role.FOLLOWER and image is not None and image.leader not in (self._node_id, NO_LEADER):
+            now = self._leaders[name] = image.leader, partition
+        if before is not None and before != now and before[0] in self._fetchers:
+            self._fetchers[before[0]].remove(before[1])
+        if now is not None:
+            self._add(*now)
+
+    def _add(self, leader_id: int, partition: Partition) -> None:
+        broker = self._brokers.get(leader_id)
+        if not self._is_running or broker is None:
+            return
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = ReplicaFetcher(
+                self._node_id,
+                self.incarnation,
+                broker,
+                self._flusher,
+                self._clock,
+                self._housekeeping,
+                self._config,
+                self._bucket,
+            )
+        fetcher.add(partition)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Use another configuration from now on."""
+        before, self._config = self._config, config
+        if config.follower_replication_throttled_rate != before.follower_replication_throttled_rate:
+            self._bucket.change_rate(config.follower_replication_throttled_rate, self._clock.monotonic())
+            for leader_id, partition in self._leaders.values():
+                self._add(leader_id, partition)
+
+    def apply(self, _: ClusterImage, now: ClusterImage) -> None:
+        """Follow brokers that start, stop or move."""
+        if now.brokers == self._brokers:
+            return
+        before, self._brokers = self._brokers, dict(now.brokers)
+        for node_id in before.keys() | self._brokers.keys():
+            if node_id != self._node_id and _has_moved(before.get(node_id), self._brokers.get(node_id)):
+                self._end(node_id)
+                for leader_id, partition in self._leaders.values():
+                    if leader_id == node_id:
+                        self._add(node_id, partition)
+
+    def _end(self, leader_id: int) -> None:
+        fetcher = self._fetchers.pop(leader_id, None)
+        if fetcher is not None:
+            self._failures_before += fetcher.failures
+            self._bytes_before += fetcher.bytes_in
+            fetcher.stop()
+
+
+def _has_moved(before: BrokerImage | None, now: BrokerImage | None) -> bool:
+    """Whether a broker is another process, or has another address."""
+    if before is None or now is None:
+        return before is not now
+    return (before.host, before.port, before.incarnation) != (now.host, now.port, now.incarnation)

@@ -1,0 +1,468 @@
+"""Serves the fetches of followers: one session per follower, which remembers how far each of its partitions is.
+
+A follower sends only the partitions that have changed for it, and gets only those with something new. So a fetch costs
+as much as has changed, however many partitions there are. An append marks the sessions of its followers, and wakes
+their parked requests in the next turn of the event loop. A new high watermark alone waits some milliseconds for
+company.
+
+A follower may send a second request while the first is parked, to add partitions: the first is then answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from skylog.broker.api import Context
+from skylog.broker.config import BrokerConfig
+from skylog.broker.partition import Partition
+from skylog.broker.replication.throttles import bounded_delay_s, names_replica
+from skylog.cluster import ClusterImage
+from skylog.errors import ErrorCode, KafkaError
+from skylog.model import NO_EPOCH
+from skylog.net import PendingReply, Reply
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.fetch_hot import FetchCall, PartitionAnswer, PartitionCall, answer_tags, fetch_reply
+from skylog.replication import divergence
+from skylog.replication.token_bucket import TokenBucket
+from skylog.storage import FileSlice, Log, LogConfig, UncheckedError, plan_scrub
+
+if TYPE_CHECKING:
+    from skylog.broker.broker import Broker
+
+WATERMARK_DELAY_S: Final = 0.01
+_FULL_EPOCH: Final = 0
+_LAST_EPOCH: Final = 0x7FFFFFFF
+
+Joined = Callable[[Partition, int], None]
+"""Called when a follower may have caught up, with its id."""
+
+
+class FollowerSessions:
+    """The sessions of follower brokers. `last_fetch_s` has the time of the last fetch of each.
+
+    Only the registered incarnation of a broker is served. What a former one had stored says nothing about its
+    successor, and a new one tries again until this broker knows of it. `bytes_out` counts the bytes of batches that
+    were sent.
+    """
+
+    def __init__(self, broker: Broker, progressed: Joined) -> None:
+        self._broker = broker
+        self._progressed = progressed
+        self._sessions: dict[int, FollowerSession] = {}
+        self.last_fetch_s: dict[int, float] = {}
+        self._bucket = TokenBucket(broker.config.broker.leader_replication_throttled_rate, broker.clock.monotonic())
+        self.bytes_out = 0
+
+    def handle(self, context: Context, call: FetchCall) -> Reply | PendingReply:
+        """Serve a fetch of version 15 or later."""
+        node_id = call.replica_id
+        registered = self._broker.metadata.image.brokers.get(node_id)
+        if registered is None or registered.incarnation != call.replica_epoch:
+            return _refuse(context, ErrorCode.STALE_BROKER_EPOCH)
+        self.last_fetch_s[node_id] = self._broker.clock.monotonic()
+        session = self._sessions.get(node_id)
+        if call.session_epoch == _FULL_EPOCH:
+            if session is not None:
+                session.close()
+            session = self._sessions[node_id] = FollowerSession(
+                self._broker, node_id, self._progressed, self._sent, self._bucket
+            )
+        elif session is None or session.session_id != call.session_id:
+            return _refuse(context, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        elif session.epoch != call.session_epoch:
+            return _refuse(context, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        return session.fetch(context, call)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Use another rate for throttled replicas."""
+        self._bucket.change_rate(config.leader_replication_throttled_rate, self._broker.clock.monotonic())
+
+    def apply(self, before: ClusterImage, now: ClusterImage) -> None:
+        """End the sessions of brokers that have left the cluster."""
+        for node_id in before.brokers.keys() - now.brokers.keys():
+            session = self._sessions.pop(node_id, None)
+            if session is not None:
+                session.close()
+
+    def _sent(self, length: int) -> None:
+        self.bytes_out += length
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+
+
+def _refuse(context: Context, code: ErrorCode) -> Reply:
+    return fetch_reply(context.correlation_id, context.version, code, [], read_committed=False)
+
+
+class FollowerSession:
+    """One follower. `_marked` has the partitions that may have something to send, in the order to send them.
+
+    `_held` has throttled ones that are marked again when the bucket is not empty any more.
+    """
+
+    def __init__(
+        self, broker: Broker, node_id: int, progressed: Joined, sent: Callable[[int], None], bucket: TokenBucket
+    ) -> None:
+        self._broker = broker
+        self._node_id = node_id
+        self._progressed = progressed
+        self._sent = sent
+        self.session_id = random.randint(1, _LAST_EPOCH)
+        self.epoch = 0
+        self._slots: dict[tuple[UUID, int], _Slot] = {}
+        self._marked: dict[_Slot, None] = {}
+        self._bucket = bucket
+        self._held: dict[_Slot, None] = {}
+        self._parked: _ParkedRequest | None = None
+        self._checking: set[asyncio.Task[None]] = set()
+
+    def fetch(self, context: Context, call: FetchCall) -> Reply | PendingReply:
+        if self._parked is not None:
+            self._parked.finish()
+        self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
+        for topic, indexes in call.forgotten:
+            for index in indexes:
+                self._drop(topic, index)
+        incarnation = call.replica_epoch
+        for topic, rows in call.topics:
+            for row in rows:
+                self._update(topic, row, incarnation)
+        answers = self._answers(call.max_bytes)
+        if answers or call.max_wait_ms <= 0 or self.epoch == 1:
+            return self._reply(context, answers)
+        pending = PendingReply(context.connection, pipelined=True)
+        self._parked = _ParkedRequest(self, context, call.max_bytes, pending, call.max_wait_ms / 1000)
+        pending.on_cancel = self._parked.cancel
+        return pending
+
+    def _update(self, topic: str | UUID, row: PartitionCall, incarnation: int) -> None:
+        """Note how far the follower is in a partition."""
+        assert isinstance(topic, UUID)
+        slot = self._slots.get((topic, row.partition))
+        if slot is None:
+            slot = self._slots[topic, row.partition] = _Slot(self, topic)
+        slot.begin(row)
+        try:
+            partition = self._find(topic, row)
+            slot.attach(partition)
+            self._record(slot, partition, row, incarnation)
+        except KafkaError as error:
+            slot.error = error
+        self._marked[slot] = None
+
+    def _find(self, topic_id: UUID, row: PartitionCall) -> Partition:
+        image = self._broker.metadata.image
+        name = image.names.get(topic_id)
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
+        partition = self._broker.replicas.leader(name, row.partition)
+        partition.check_epoch(row.leader_epoch)
+        return partition
+
+    def _record(self, slot: _Slot, partition: Partition, row: PartitionCall, incarnation: int) -> None:
+        """Let the partition know the follower's position, unless the logs diverge before it (KAFKA-13141)."""
+        leading, log = partition.leading, partition.log
+        progress = leading.followers.get(self._node_id) if leading is not None else None
+        if leading is None or progress is None:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._node_id} has no replica of {partition.name}"
+            )
+        end_offset = log.log_end_offset
+        slot.diverging = divergence(log.epochs, end_offset, partition.leader_epoch, row.offset, row.last_fetched_epoch)
+        if slot.diverging is not None:
+            return
+        if not log.log_start_offset <= row.offset <= end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{partition.name} holds offsets {log.log_start_offset} to {end_offset}, not {row.offset}",
+            )
+        now_s = self._broker.clock.monotonic()
+        progress.fetched(incarnation, row.offset, row.log_start_offset, end_offset, now_s)
+        partition.update_watermark()
+        if self._node_id not in leading.in_sync:
+            self._progressed(partition, self._node_id)
+
+    # -- what to send
+
+    def mark(self, slot: _Slot) -> None:
+        """Called when a partition has something to send."""
+        self._marked[slot] = None
+        if self._parked is not None:
+            self._parked.wake()
+
+    def mark_later(self, slot: _Slot) -> None:
+        """Called when a partition has another high watermark."""
+        self._marked[slot] = None
+        if self._parked is not None:
+            self._parked.wake_later()
+
+    def _answers(self, max_bytes: int) -> dict[UUID, list[PartitionAnswer]]:
+        """Return what the marked partitions have to send. Those that do not fit stay marked."""
+        found: dict[UUID, list[PartitionAnswer]] = {}
+        limit_bytes = left_bytes = min(max_bytes, self._broker.config.broker.fetch_max_bytes)
+        for slot in list(self._marked):
+            if left_bytes <= 0 and found:
+                break
+            del self._marked[slot]
+            answer = self._answer(slot, left_bytes, left_bytes == limit_bytes)
+            if answer is not None:
+                found.setdefault(slot.topic_id, []).append(answer)
+                left_bytes -= answer.records_length
+                self._sent(answer.records_length)
+        return found
+
+    def _answer(self, slot: _Slot, left_bytes: int, at_least_one: bool) -> PartitionAnswer | None:
+        """Return what a partition has to send, or None if there is nothing new."""
+        partition, row = slot.partition, slot.row
+        if partition is not None and not (partition.is_leader and partition.leader_epoch == row.leader_epoch):
+            slot.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition is None or slot.error is not None:
+            return slot.failed() if not slot.is_in_flight else None
+        records = None
+        is_throttled = self._bucket.is_limited and slot.is_throttled(self._broker.identity.node_id, self._node_id)
+        if slot.diverging is None and not slot.is_in_flight and not (is_throttled and self._hold(slot)):
+            if is_throttled:
+                left_bytes = min(left_bytes, self._bucket.rate)
+            try:
+                if slot.is_suspect:
+                    slot.is_suspect = False
+                    _check_again(partition.log, row.offset)
+                records = partition.log.read_as_replica(row.offset, min(row.max_bytes, left_bytes), at_least_one)
+            except KafkaError as error:
+                slot.error = error
+                return slot.failed()
+            except UncheckedError as unchecked:
+                self._check(slot, partition, unchecked)
+                return None
+            if is_throttled and records is not None:
+                self._bucket.take(records.length, self._broker.clock.monotonic())
+            if records is not None and not records.length:
+                self._marked[slot] = None  # its next batch does not fit
+        return slot.answer(partition, records)
+
+    def _hold(self, slot: _Slot) -> bool:
+        """Hold a throttled slot back if the rate is exceeded. Return whether it is."""
+        delay_s = bounded_delay_s(self._bucket, self._broker.clock.monotonic())
+        if not delay_s:
+            return False
+        if not self._held:
+            asyncio.get_running_loop().call_later(delay_s, self._release)
+        self._held[slot] = None
+        return True
+
+    def _release(self) -> None:
+        held, self._held = self._held, {}
+        for slot in held:
+            if slot.partition is not None:
+                self.mark(slot)
+
+    def _check(self, slot: _Slot, partition: Partition, unchecked: UncheckedError) -> None:
+        """Have batches checked before they are sent. The slot is marked again afterwards."""
+        task = asyncio.create_task(self._run_check(slot, partition, unchecked))
+        self._checking.add(task)
+        task.add_done_callback(self._checking.discard)
+
+    async def _run_check(self, slot: _Slot, partition: Partition, unchecked: UncheckedError) -> None:
+        try:
+            await self._broker.checks.run(partition.log, unchecked)
+        except KafkaError as error:
+            slot.error = error
+        self.mark(slot)
+
+    def reply_parked(self, context: Context, max_bytes: int) -> Reply:
+        return self._reply(context, self._answers(max_bytes))
+
+    def _reply(self, context: Context, answers: dict[UUID, list[PartitionAnswer]]) -> Reply:
+        for rows in answers.values():
+            for row in rows:
+                if row.error_code:
+                    self._broker.requests.errors[ApiKey.FETCH, ErrorCode(row.error_code).name] += 1
+        topics: list[tuple[str | UUID, list[PartitionAnswer]]] = list(answers.items())
+        return fetch_reply(context.correlation_id, context.version, 0, topics, False, self.session_id)
+
+    def unpark(self, request: _ParkedRequest) -> None:
+        if self._parked is request:
+            self._parked = None
+
+    def _drop(self, topic: str | UUID, index: int) -> None:
+        assert isinstance(topic, UUID)
+        slot = self._slots.pop((topic, index), None)
+        if slot is not None:
+            slot.detach()
+            self._marked.pop(slot, None)
+
+    def close(self) -> None:
+        """Forget everything. A parked request is answered."""
+        if self._parked is not None:
+            self._parked.finish()
+        for slot in self._slots.values():
+            slot.detach()
+        self._slots.clear()
+        self._marked.clear()
+        for task in self._checking:
+            task.cancel()
+
+
+def _check_again(log: Log, offset: int) -> None:
+    """Raise UncheckedError to have the batches at `offset` checked, although this process may have appended them.
+
+    They may be above the high watermark. If they are damaged there, another replica must lead: see `in_sync_sets`.
+    """
+    part = plan_scrub(log, offset, 1, log.log_end_offset)
+    if part is not None:
+        raise UncheckedError(part)
+
+
+class _Slot:
+    """A partition in a session: the follower's last row, and what was sent for it.
+
+    After records were sent, or an error, the slot `is_in_flight` until the follower sends its row again. If it asks
+    for the same records, it has rejected them: the slot `is_suspect` until they have been checked.
+    """
+
+    __slots__ = (
+        "_config",
+        "_epoch",
+        "_is_named",
+        "_sent",
+        "_session",
+        "diverging",
+        "error",
+        "is_in_flight",
+        "is_suspect",
+        "partition",
+        "row",
+        "topic_id",
+    )
+
+    row: PartitionCall
+
+    def __init__(self, session: FollowerSession, topic_id: UUID) -> None:
+        self._session = session
+        self.topic_id = topic_id
+        self.partition: Partition | None = None
+        self._epoch = NO_EPOCH
+        self._sent = (-1, -1)  # high watermark and log start offset
+        self._config: LogConfig | None = None  # by which `_is_named` was computed
+        self._is_named = False
+        self.is_in_flight = False
+
+    def begin(self, row: PartitionCall) -> None:
+        """Note the follower's row. In a new epoch it ignores answers to the row before, so nothing counts as sent."""
+        if row.leader_epoch != self._epoch:
+            self._epoch = row.leader_epoch
+            self._sent = (-1, -1)
+        had_records = self.is_in_flight and self.error is None and self.diverging is None
+        self.is_suspect = had_records and row.offset == self.row.offset
+        self.row = row
+        self.is_in_flight = False
+        self.error: KafkaError | None = None
+        self.diverging: tuple[int, int] | None = None
+
+    def attach(self, partition: Partition) -> None:
+        """Follow the appends and the high watermark of a partition."""
+        if self.partition is not partition:
+            self.detach()
+            self.partition = partition
+            self._sent = (-1, -1)
+            partition.wait_for_end(self._grown)
+            partition.wait_for_watermark(self._committed)
+
+    def detach(self) -> None:
+        if self.partition is not None:
+            self.partition.stop_waiting(self._grown)
+            self.partition.stop_waiting(self._committed)
+            self.partition = None
+
+    def is_throttled(self, leader_id: int, follower_id: int) -> bool:
+        """Whether the topic throttles this leader, and the follower is not in sync."""
+        assert self.partition is not None
+        config, leading = self.partition.log.config, self.partition.leading
+        if config is not self._config:
+            self._config = config
+            self._is_named = names_replica(config.leader_replication_throttled_replicas, self.row.partition, leader_id)
+        return self._is_named and leading is not None and follower_id not in leading.in_sync
+
+    def _grown(self, _: int) -> None:
+        if not self.is_in_flight:
+            self._session.mark(self)
+
+    def _committed(self, _: int) -> None:
+        self._session.mark_later(self)
+
+    def failed(self) -> PartitionAnswer:
+        """Return the answer with the error of this slot, and the offsets that a follower out of range needs."""
+        self.is_in_flight = True
+        code = self.error.code if self.error is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if code is not ErrorCode.OFFSET_OUT_OF_RANGE or self.partition is None:
+            return PartitionAnswer(self.row.partition, code, -1, -1, -1, None, 0)
+        log = self.partition.log
+        return PartitionAnswer(
+            self.row.partition, code, log.high_watermark, log.last_stable_offset, log.log_start_offset, None, 0
+        )
+
+    def answer(self, partition: Partition, records: FileSlice | None) -> PartitionAnswer | None:
+        """Return the answer with records, a diverging epoch or new watermarks; None if there are none of these."""
+        log = partition.log
+        length = records.length if records is not None else 0
+        state = log.high_watermark, log.log_start_offset
+        if not length and self.diverging is None and state == self._sent:
+            return None
+        self._sent = state
+        if length or self.diverging is not None:
+            self.is_in_flight = True
+        tags = answer_tags(self.diverging) if self.diverging is not None else b"\0"
+        return PartitionAnswer(
+            self.row.partition,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            records if length else None,
+            length,
+            tags,
+        )
+
+
+class _ParkedRequest:
+    """A fetch that found nothing new. It is answered once: when something is marked, or its time is up."""
+
+    def __init__(
+        self, session: FollowerSession, context: Context, max_bytes: int, pending: PendingReply, max_wait_s: float
+    ) -> None:
+        self._session = session
+        self._context = context
+        self._max_bytes = max_bytes
+        self._pending = pending
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(max_wait_s, self.finish)
+        self._wake: asyncio.Handle | None = None
+        self._wakes_later = False
+
+    def wake(self) -> None:
+        """Answer in the next turn of the event loop, so that the response has all appends of this one."""
+        if self._wake is None:
+            self._wake = self._loop.call_soon(self.finish)
+
+    def wake_later(self) -> None:
+        if self._wake is None and not self._wakes_later:
+            self._wakes_later = True
+            self._timer.cancel()
+            self._timer = self._loop.call_later(WATERMARK_DELAY_S, self.finish)
+
+    def finish(self) -> None:
+        self.cancel()
+        self._pending.resolve(self._session.reply_parked(self._context, self._max_bytes))
+
+    def cancel(self) -> None:
+        """Give up: the follower has closed the connection."""
+        self._timer.cancel()
+        if self._wake is not None:
+            self._wake.cancel()
+        self._session.unpark(self)

@@ -1,0 +1,211 @@
+"""A connection to another broker: sends requests, receives the responses in order.
+
+    peer = await Peer.connect("10.0.0.2", 9092, client_id="broker-1")
+    response = await peer.ask(MetadataRequest(...))
+
+Requests may be pipelined: a broker answers the requests of one connection in order. A connection that fails or times
+out is closed, and all waiting requests get a PeerError. The caller reconnects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from itertools import count
+from typing import Any, Final, Self, cast
+
+from skylog.errors import MalformedRequestError, SkylogError
+from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from skylog.protocol.apis import API_SPECS
+from skylog.protocol.frames import SIZE_BYTES, request_frame, seal
+from skylog.protocol.headers import RequestHeader, read_response_header, request_header
+from skylog.protocol.schema import Message
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
+_FIRST_API_VERSIONS: Final = 3
+
+
+class PeerError(SkylogError):
+    """The broker cannot be reached, or the connection to it is closed."""
+
+
+class _Waiting:
+    """A sent request that waits for its response."""
+
+    __slots__ = ("correlation_id", "future", "is_raw", "spec", "version")
+
+    def __init__(self, correlation_id: int, api_key: int, version: int, is_raw: bool) -> None:
+        self.correlation_id = correlation_id
+        self.spec = API_SPECS[api_key]
+        self.version = version
+        self.is_raw = is_raw
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
+class Peer(asyncio.BufferedProtocol):
+    """One connection. Use it only on the event loop. Create it with `connect`."""
+
+    def __init__(self, address: str, client_id: str, timeout_s: float) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._transport: asyncio.Transport | None = None
+        self._numbers = count()
+        self._waiting: deque[_Waiting] = deque()
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._failure: PeerError | None = None
+        self._frame = memoryview(bytearray(SIZE_BYTES))  # being received: the size, or the frame after it
+        self._spare = memoryview(bytearray())
+        self._received = 0
+        self._is_size = True
+
+    @classmethod
+    async def connect(cls, host: str, port: int, *, client_id: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> Self:
+        """Connect, and request the API versions of the broker. Raises PeerError."""
+        peer = cls(f"{host}:{port}", client_id, timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.get_running_loop().create_connection(lambda: peer, host, port)
+                await peer._load_versions()
+        except (OSError, TimeoutError) as error:
+            peer.close()
+            raise PeerError(f"cannot connect to the broker at {peer.address}: {error or 'timed out'}") from error
+        except BaseException:
+            peer.close()
+            raise
+        return peer
+
+    async def _load_versions(self) -> None:
+        request = ApiVersionsRequest(client_software_name="skylog", client_software_version="0")
+        answer = cast(ApiVersionsResponse, await self.ask(request, _FIRST_API_VERSIONS))
+        self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+
+    @property
+    def is_open(self) -> bool:
+        return self._failure is None
+
+    def version_of(self, api_key: int) -> int:
+        """Return the newest version of an API that both sides support. Raises PeerError if there is none."""
+        ours = API_SPECS[api_key].versions
+        low, high = self._versions.get(api_key, (0, -1))
+        version = min(high, ours.high)
+        if version < max(low, ours.low):
+            raise PeerError(f"the broker at {self.address} does not support versions {ours} of API {api_key}")
+        return version
+
+    # -- requests
+
+    async def ask(self, request: Message, version: int | None = None) -> Any:
+        """Send a request and return its response, by default in the newest common version. Raises PeerError."""
+        waiting = self.send(request, version)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.shield(waiting)
+        except TimeoutError:
+            error = PeerError(f"the broker at {self.address} did not respond within {self._timeout_s:g} s")
+            self._fail(error)
+            raise error from None
+
+    def send(self, request: Message, version: int | None = None) -> asyncio.Future[Message]:
+        """Send a request now, after the waiting ones. Return a future of its response."""
+        if version is None:
+            version = self.version_of(request.api_key)
+        waiting = _Waiting(next(self._numbers), request.api_key, version, is_raw=False)
+        header = RequestHeader(request.api_key, version, waiting.correlation_id, self._client_id)
+        return self._send(waiting, request_frame(header, request))
+
+    def send_encoded(self, api_key: int, version: int, body: bytes) -> asyncio.Future[tuple[memoryview, int]]:
+        """Send an encoded request. Return a future of the response's frame and the position of its body.
+
+        For the data path, which has its own codecs.
+        """
+        waiting = _Waiting(next(self._numbers), api_key, version, is_raw=True)
+        header = RequestHeader(api_key, version, waiting.correlation_id, self._client_id)
+        return self._send(waiting, seal(bytearray(SIZE_BYTES) + request_header(header) + body))
+
+    def _send(self, waiting: _Waiting, frame: bytes | bytearray) -> asyncio.Future[Any]:
+        if self._failure is not None:
+            raise self._failure
+        assert self._transport is not None
+        self._waiting.append(waiting)
+        self._transport.write(frame)
+        return waiting.future
+
+    def close(self) -> None:
+        self._fail(PeerError(f"the connection to {self.address} was closed"))
+
+    def _fail(self, error: PeerError) -> None:
+        if self._failure is None:
+            self._failure = error
+        if self._transport is not None:
+            self._transport.abort()
+        while self._waiting:
+            future = self._waiting.popleft().future
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # marks it as retrieved: no one may be waiting for it
+
+    # -- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(PeerError(f"the broker at {self.address} closed the connection" + (f": {error}" if error else "")))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frame[self._received :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += nbytes
+        if self._received < len(self._frame):
+            return
+        frame, self._received = self._frame, 0
+        try:
+            if self._is_size:
+                self._begin_frame(int.from_bytes(frame, "big", signed=True))
+            else:
+                self._frame, self._is_size = memoryview(bytearray(SIZE_BYTES)), True
+                self._take(frame)
+        except MalformedRequestError as error:
+            self._fail(PeerError(f"the broker at {self.address} sent an invalid response: {error}"))
+
+    def _begin_frame(self, size: int) -> None:
+        if not SIZE_BYTES <= size <= MAX_FRAME_BYTES:
+            raise MalformedRequestError(f"a frame of {size} bytes")
+        if size <= len(self._spare):
+            self._frame, self._spare = self._spare[:size], memoryview(bytearray())
+        else:
+            self._frame = memoryview(bytearray(size))
+        self._is_size = False
+
+    def recycle(self, frame: memoryview) -> None:
+        """Use the memory of a response for the next one. Nothing may refer to it any more.
+
+        The memory of a large response is fresh from the kernel otherwise, which costs as much as to receive it.
+        """
+        if isinstance(frame.obj, bytearray) and len(frame.obj) > len(self._spare):
+            self._spare = memoryview(frame.obj)
+
+    def _take(self, frame: memoryview) -> None:
+        """Decode a received response and complete its future."""
+        if not self._waiting:
+            raise MalformedRequestError("a response to no request")
+        waiting = self._waiting.popleft()
+        header_version = waiting.spec.response_header_version(waiting.version)
+        correlation_id, position = read_response_header(frame, header_version)
+        if correlation_id != waiting.correlation_id:
+            self._waiting.appendleft(waiting)
+            raise MalformedRequestError(f"correlation id {correlation_id}, expected {waiting.correlation_id}")
+        if waiting.is_raw:
+            if not waiting.future.done():
+                waiting.future.set_result((frame, position))
+            return
+        try:
+            response, _ = waiting.spec.response.read(frame, waiting.version, position)
+        except MalformedRequestError:
+            self._waiting.appendleft(waiting)
+            raise
+        if not waiting.future.done():
+            waiting.future.set_result(response)
