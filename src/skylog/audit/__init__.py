@@ -1,6 +1,6 @@
-"""Books that balance: every tier counts what passes it, and the counts are compared.
+"""The audit: every tier counts the messages that pass it, and the counts are compared.
 
-Knows counts, reports and files; clients and brokers hand it what it needs and are not imported.
+Works with counts, reports and files. Imports neither clients nor brokers; they pass in what the audit needs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The broker's tier comes with the storage layer, which applications have no need of."""
+    """Load the broker's tier on first access: it imports the storage layer, which applications do not need."""
     if name == "StoredTier":
         from skylog.audit.stored_tier import StoredTier
 

@@ -1,6 +1,6 @@
-"""The books: reports of all tiers, each counted once, compared by topic and window. No files, no clients, no clock.
+"""Adds up the reports of all tiers, each once, and compares them by topic and window. No files, clients or clock.
 
-A `Ledger` adds up the reports of a topic, a `Page` compares them.
+A `Ledger` adds up the reports of a topic, a `BalanceSheet` compares them.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from skylog.audit.balance_sheet import BalanceSheet
 from skylog.audit.ledger import Ledger
-from skylog.audit.page import Page
 from skylog.audit.report import DEFAULT_WINDOW_MS, Report, Tier
 from skylog.audit.verdict import Balance
 
@@ -17,7 +17,7 @@ DEFAULT_GRACE_MS: Final = 120_000
 
 
 class Books:
-    """Takes reports in the order of the audit topic and balances them at any time."""
+    """Takes reports in the order of the audit topic, and computes the balance at any time."""
 
     def __init__(self, window_ms: int = DEFAULT_WINDOW_MS) -> None:
         self._window_ms = window_ms
@@ -26,11 +26,11 @@ class Books:
 
     @property
     def topics(self) -> list[str]:
-        """All topics with a report, by name."""
+        """All topics with a report, sorted by name."""
         return sorted(self._ledgers)
 
     def add(self, report: Report) -> bool:
-        """Count a report; False if it has been counted before. Raises ReportError for one that makes no sense."""
+        """Add a report; returns False if it was added before. Raises ReportError for an inconsistent report."""
         if report.id in self._ids:
             return False
         ledger = self._ledgers.get(report.topic) or Ledger(self._window_ms)
@@ -48,11 +48,11 @@ class Books:
         groups: Collection[str] | None = None,
         required: Collection[Tier] = (),
     ) -> list[Balance]:
-        """Every window of every topic, in order.
+        """Return the balance of every window of every topic, in order.
 
-        A window is open until `grace_ms` after its end. With `groups` only those are looked at. In topics that are
-        asked for by name they are missed if they have never reported. A tier that is `required` is late in every
-        window that it has counted nothing in.
+        A window is open until `grace_ms` after its end. With `groups`, only those groups are compared; in topics given
+        by name, they count as late even if they have never reported. A `required` tier is late in every window in which
+        it has counted nothing.
         """
         balances: list[Balance] = []
         for topic in self.topics if topics is None else sorted(set(topics) & self._ledgers.keys()):
@@ -65,6 +65,6 @@ class Books:
             if topics is not None:
                 for group in groups or ():
                     readers.setdefault((Tier.CONSUMED, group), ledger.new_reader())
-            page = Page(topic, ledger, readers, self._window_ms)
-            balances += page.balances(now_ms - grace_ms, required)
+            sheet = BalanceSheet(topic, ledger, readers, self._window_ms)
+            balances += sheet.balances(now_ms - grace_ms, required)
         return balances

@@ -1,7 +1,7 @@
-"""The metadata of a commit: the counts that are stored along with an offset, as a text of at most 4000 bytes.
+"""The metadata of a commit: the counts that are stored with an offset, as text of at most 4000 bytes.
 
-JSON: a mark with the version, group, topic and partition, the offset that is committed, and for each report its id, its
-offsets, its time and its counts. A text that is not of this form is somebody else's and holds no counts.
+The format is JSON: a marker with the version, group, topic and partition, the committed offset, and for each report its
+id, offsets, time and counts. Text in any other format belongs to another application and holds no counts.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from skylog.audit.counts import fold
 from skylog.audit.report import Count, Report, Tier
 from skylog.model import TopicPartition
 
-MAX_METADATA_BYTES: Final = 4000  # a broker takes 4096 (offset.metadata.max.bytes)
+MAX_METADATA_BYTES: Final = 4000  # a broker accepts 4096 (offset.metadata.max.bytes)
 MARK: Final = "skylog.audit"
 _VERSION: Final = 1
 
 
 def encode_metadata(group: str, name: TopicPartition, end_offset: int, reports: Sequence[Report]) -> str:
-    """The text to commit along with `end_offset`; counts are folded into spans until it is short enough."""
+    """Return the text to commit with `end_offset`; counts are merged into spans until it is short enough."""
     limit = max((len(report.counts) for report in reports), default=1)
     while True:
         text = orjson.dumps(
@@ -37,24 +37,24 @@ def encode_metadata(group: str, name: TopicPartition, end_offset: int, reports: 
         if len(text) <= MAX_METADATA_BYTES:
             return text.decode()
         if limit == 1:
-            return ""  # a group with a name of kilobytes: its counts are published, and do not survive a crash
+            return ""  # the group name has kilobytes: its counts are published, but do not survive a crash
         limit = (limit + 1) // 2
 
 
 def _row(report: Report, counts: Iterable[Count]) -> list[Any]:
-    """Times are written from the first one on, which keeps them short."""
+    """Write times relative to the first one, to keep them short."""
     first_ms = min((row.start_ms for row in counts), default=0)
     rows = [[row.start_ms - first_ms, row.end_ms - row.start_ms, row.messages, row.size_bytes] for row in counts]
     return [report.id, report.start_offset, report.end_offset, report.reported_at_ms, first_ms, rows]
 
 
 def pending_reports(metadata: str | None) -> list[Report]:
-    """The reports in a commit's metadata, published or not; none where it is somebody else's text."""
+    """Return the reports in a commit's metadata, published or not; none if the text has another format."""
     return decode_metadata(metadata)[1]
 
 
 def decode_metadata(metadata: str | None) -> tuple[int | None, list[Report]]:
-    """The offset that was committed, if the text is ours, and the reports in it."""
+    """Return the committed offset and the reports in the text; None and an empty list for another format."""
     if not metadata or MARK not in metadata:
         return None, []
     try:

@@ -1,15 +1,15 @@
-"""The consumer's tier: counts what a group is done with, by partition and window.
+"""The consumer's tier: counts the messages that a group has processed, by partition and window.
 
-Done with means committed. So the counts travel with the commit: its metadata holds the report of what was consumed
-since the commit before, and the reports before it that are not known to be published yet. Offset and counts are stored
-together or not at all, and whoever gets the partition next finds what its predecessor may have had no time to publish.
-A report that both publish has one id, and counts once.
+Processed means committed. So the commit carries the counts: its metadata holds the report of the messages since the
+previous commit, and earlier reports that are not known to be published yet. Offset and counts are stored atomically,
+and the next owner of the partition finds the reports that its predecessor may not have published. A report that both
+publish has one id, and counts once.
 
-A report that somebody may have published keeps its id and its counts. Those that nobody has may be put together when
-there are many: the new report then takes their place in every later commit, and they themselves are never published.
+A report that may have been published keeps its id and its counts. Reports that were never sent may be merged if there
+are many: the new report replaces them in every later commit, and they are never published.
 
-What a member forgets when its application goes to another offset are the counts of no commit. A commit that timed out
-just before may have been stored all the same: its counts are then missing, unless the member dies before its next one.
+After a seek, a member forgets the counts that belong to no commit. A commit that timed out just before may still be
+stored: its counts are then missing, unless the member dies before its next commit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["ConsumedTier", "ConsumerAudit", "pending_reports"]
 
 
 class CountedMessage(Protocol):
-    """What is asked of a message that was consumed; its length is that of its value."""
+    """The methods of a consumed message that the tier uses. Its length is that of its value."""
 
     def topic(self) -> str | None: ...
     def partition(self) -> int | None: ...
@@ -45,12 +45,12 @@ class CountedMessage(Protocol):
 
 
 class ConsumerAudit:
-    """Counts what groups have consumed.
+    """Counts the messages that groups have consumed.
 
         consumer = Consumer("clicks", group="billing", audit=ConsumerAudit())
 
-    window_ms: how finely time is cut; the same for all who are to be compared. interval_s: how often a report that
-    could not be published is tried again.
+    window_ms: the length of a time window; must be the same in all tiers. interval_s: how often a report that could not
+    be published is retried.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ConsumerAudit:
 
 
 class _Entry:
-    """A report and what has become of it. `parts` are those that it has taken the place of."""
+    """A report and its state. `parts` are the reports that it replaces."""
 
     __slots__ = ("is_committed", "is_replaced", "is_stored", "is_under_way", "may_be_published", "parts", "report")
 
@@ -81,9 +81,9 @@ class _Entry:
 
 
 class _Partition:
-    """What is known of one partition: counts since the last commit, and reports that are not published, oldest first.
+    """The state of one partition: counts since the last commit, and unpublished reports, oldest first.
 
-    `start_offset` is where the next report begins: the end of the last one, or None for the first message consumed.
+    `start_offset` is where the next report starts: the end of the last one, or None for the first consumed message.
     """
 
     __slots__ = ("commits", "counts", "entries", "name", "start_offset")
@@ -93,7 +93,7 @@ class _Partition:
         self.counts = WindowCounts(window_ms)
         self.start_offset: int | None = None
         self.entries: list[_Entry] = []
-        self.commits: dict[int, list[_Entry]] = {}  # by the offset that was to be committed along with them
+        self.commits: dict[int, list[_Entry]] = {}  # by the offset of the commit that carries them
 
     def forget_uncommitted(self, window_ms: int) -> None:
         self.counts = WindowCounts(window_ms)
@@ -111,7 +111,7 @@ class _Partition:
 
 
 class ConsumedTier:
-    """The counts of one member of a group: see `skylog.client.tier.ConsumerTier` for what is called when."""
+    """The counts of one group member. `skylog.client.tier.ConsumerTier` documents when each method is called."""
 
     def __init__(self, audit: ConsumerAudit, group: str, publish: Publish) -> None:
         self._audit = audit
@@ -192,7 +192,7 @@ class ConsumedTier:
         for entry in one.commits.pop(end_offset, ()):
             entry.is_committed = True
             if not (entry.is_replaced or entry.is_stored or entry in one.entries):
-                one.entries.append(entry)  # the application had moved before it knew of the commit
+                one.entries.append(entry)  # the application sought before the commit was confirmed
         self._publish_some(one)
 
     def assigned(self, topic: str, partition: int, metadata: str | None) -> None:
@@ -200,7 +200,7 @@ class ConsumedTier:
         one = self._partitions[name] = _Partition(name, self._window_ms)
         one.start_offset, found = decode_metadata(metadata)
         one.entries = [_Entry(report, is_committed=True) for report in found]
-        self._publish_all(one)  # of each, as the one before may have done the same
+        self._publish_all(one)  # the previous owner may have published them too
 
     def revoked(self, topic: str, partition: int) -> None:
         one = self._partitions.pop(TopicPartition(topic, partition), None)
@@ -255,7 +255,7 @@ class ConsumedTier:
             self._publish_all(one)
 
     def _publish_some(self, one: _Partition) -> None:
-        """Publish what is committed, but not too much at a time: what may be published cannot be put together."""
+        """Publish committed reports, a few at a time: a report that may have been published cannot be merged."""
         room = MAX_UNDER_WAY - sum(entry.may_be_published for entry in one.entries)
         waiting = [entry for entry in one.entries if entry.is_committed and not entry.may_be_published]
         for entry in waiting[: max(room, 0)]:

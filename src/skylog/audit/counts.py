@@ -1,6 +1,6 @@
-"""What the counting tiers share: windows of time, counts by window, and the way out for a report.
+"""Shared by all tiers: time windows, counts by window, and the callback that publishes a report.
 
-A window is named by its number, the time divided by its length; so all tiers cut time at the same places.
+A window's number is the time divided by the window length, so all tiers have the same boundaries.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from skylog.audit.report import Count
 from skylog.errors import ConfigError
 
 Publish = Callable[[str, bytes, Callable[[bool], None]], None]
-"""`publish(topic, value, done)`: send a report; `done` is told, once, whether it is stored, maybe on another thread."""
+"""`publish(topic, value, done)`: send a report. Calls `done(is_stored)` once, maybe on another thread."""
 
 SMALLEST_WINDOW_MS: Final = 100
 
 
 class WindowCounts:
-    """Messages and bytes by window, or by span of windows where a message may be in any of them."""
+    """Messages and bytes by window, or by span of windows if the exact window is unknown."""
 
     __slots__ = ("_rows", "window_ms")
 
@@ -30,7 +30,7 @@ class WindowCounts:
         return len(self._rows)
 
     def row(self, first_window: int, last_window: int) -> list[int]:
-        """Messages and bytes of a span, to be added to."""
+        """Return the counters of a span, [messages, bytes], to add to."""
         key = (first_window, last_window)
         found = self._rows.get(key)
         if found is None:
@@ -38,7 +38,7 @@ class WindowCounts:
         return found
 
     def counts(self) -> list[Count]:
-        """In the order of their times."""
+        """Return the counts in the order of their times."""
         window_ms = self.window_ms
         return [
             Count(first * window_ms, (last + 1) * window_ms, messages, size_bytes)
@@ -48,15 +48,15 @@ class WindowCounts:
 
 
 def fold(counts: Sequence[Count], limit: int) -> list[Count]:
-    """At most `limit` counts that say the same less exactly: neighbours are put together into spans."""
+    """Merge neighbouring counts into spans until there are at most `limit`."""
     if len(counts) <= limit:
         return list(counts)
     rows = sorted(counts, key=lambda row: (row.start_ms, row.end_ms))
     per_span = -(-len(rows) // limit)
-    return [_together(rows[at : at + per_span]) for at in range(0, len(rows), per_span)]
+    return [_merge(rows[at : at + per_span]) for at in range(0, len(rows), per_span)]
 
 
-def _together(rows: Sequence[Count]) -> Count:
+def _merge(rows: Sequence[Count]) -> Count:
     return Count(
         rows[0].start_ms,
         max(row.end_ms for row in rows),
@@ -67,15 +67,15 @@ def _together(rows: Sequence[Count]) -> Count:
 
 
 def add_up(counts: Sequence[Count]) -> list[Count]:
-    """Counts of the same times put together, in the order of their times."""
+    """Add up counts with the same time range, in the order of their times."""
     same: dict[tuple[int, int], list[Count]] = {}
     for row in counts:
         same.setdefault((row.start_ms, row.end_ms), []).append(row)
-    return [_together(rows) for _, rows in sorted(same.items())]
+    return [_merge(rows) for _, rows in sorted(same.items())]
 
 
 def check_window(window_ms: int) -> int:
-    """Raises ConfigError for a window that is too short to be counted by."""
+    """Return `window_ms`. Raises ConfigError if it is too short."""
     if window_ms < SMALLEST_WINDOW_MS:
-        raise ConfigError(f"window_ms={window_ms}: a window has at least {SMALLEST_WINDOW_MS} ms")
+        raise ConfigError(f"window_ms={window_ms}: must be at least {SMALLEST_WINDOW_MS}")
     return window_ms

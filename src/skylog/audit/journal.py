@@ -1,34 +1,34 @@
-"""A producer's counts in a memory-mapped file, which outlives the process that counts.
+"""A producer's counts in a memory-mapped file, which survives a crash of the process.
 
-Owns the file: its form, who may use it, and the steps from a count to a report that is known to be published. Knows
-nothing of producers or of how reports travel.
+Owns the file: its format, its lock, and the steps from a count to a report that is known to be published. Knows nothing
+of producers or of how reports are sent.
 
-A journal is a row of slots; a slot counts one topic in one window. Its totals only ever grow, also when it is given to
-another window later. Two banks in it hold earlier values of the totals, and one number, the state, says what they mean:
+A journal is an array of slots; a slot counts one topic in one window. Its totals only grow, even when it is assigned to
+another window later. Two banks in it hold earlier values of the totals, and one number, the state, defines their
+meaning:
 
-    state 2n      bank n % 2 is what has been published. Nothing is on its way.
-    state 2n + 1  "sealed": the other bank minus that one is the report on its way, and `2n + 1` is part of its id.
+    state 2n      bank n % 2 holds the published totals. No report is in flight.
+    state 2n + 1  "sealed": the other bank minus that one is the report in flight, and `2n + 1` is part of its id.
 
 * `seal` copies the totals into the free bank, then makes the state odd. A crash before the second step: the state is
-  even, nothing was published, and the free bank is written anew.
-* The report is published. A crash before, during or after that: the state is odd, so whoever finds the file publishes
-  the same counts under the same id, which count once.
-* `confirm`, once the report is stored, makes the state even. A crash after it: that part is done for good.
+  even, nothing was published, and the free bank is overwritten.
+* The report is published. A crash before, during or after that: the state is odd, so the process that finds the file
+  publishes the same counts with the same id, which count once.
+* `confirm`, called when the report is stored, makes the state even. A crash after it: that part is complete.
 
-Each step is one store of eight bytes, so a killed process leaves the state before it or after it. Messages whose fate
-the process did not learn, `sent` less all the others, are reported as uncertain when the journal is settled. Only the
-bytes of the one message that was being counted may be missing. A crash of the machine may lose the file's last seconds.
+Each step is one store of eight bytes, so a killed process leaves the state before it or after it. Messages without a
+result, `sent` minus all others, are reported as uncertain when the journal is settled. Only the bytes of the one
+message that was being counted may be missing. A crash of the machine may lose the file's last seconds.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import mmap
 import os
 import uuid
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -36,22 +36,28 @@ from skylog.audit.report import Count
 from skylog.errors import SkylogError
 from skylog.model import MAX_TOPIC_NAME_LENGTH
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 logger = logging.getLogger(__name__)
 
 SUFFIX: Final = ".journal"
+_CLOEXEC: Final[int] = getattr(os, "O_CLOEXEC", 0)
 MAX_APPLICATION_BYTES: Final = 1024
-EXTENT_BYTES: Final = 65536  # the file grows by so much; a multiple of what can be mapped anywhere
+EXTENT_BYTES: Final = 65536  # the file grows by this; a multiple of the page size on every platform
 SLOT_BYTES: Final = 512
 HEADER_BYTES: Final = 4096
 
-_MAGIC: Final = 0x534B59_4155444954  # "SKYAUDIT"; on a machine with another byte order it is another number
+_MAGIC: Final = 0x534B59_4155444954  # "SKYAUDIT"; differs on a machine with another byte order
 _VERSION: Final = 1
 _ID: Final = slice(32, 48)
 _APPLICATION_AT: Final = 64
 _TOPIC_AT: Final = 128
 _CELL_BYTES: Final = 8
 
-# The cells of a slot. Those of the header, in its place: magic, version, window_ms, length of the application's name.
+# The cells of a slot. Those of the header are: magic, version, window_ms, length of the application's name.
 START_MS: Final = 0
 STATE: Final = 1
 SENT: Final = 2
@@ -63,17 +69,17 @@ _BANKS: Final = (7, 10)
 _TOPIC_BYTES: Final = 13
 
 Totals = tuple[int, int, int]
-"""Messages acknowledged, their bytes, messages that are uncertain."""
+"""Acknowledged messages, their bytes, uncertain messages."""
 
 
 class JournalError(SkylogError):
-    """A file that is no journal, or one that another version has written."""
+    """A file that is not a journal, or one of another version."""
 
 
 class Slot:
     """The counts of `topic` for times in [start_ms, end_ms). `cells` are in the file: counting is `cells[SENT] += 1`.
 
-    Several threads may count `SENT`: CPython, while it has its lock, does not change threads between the load and the
+    Several threads may count `SENT`: CPython with its global lock does not switch threads between the load and the
     store of such a line. All other cells belong to one thread at a time.
     """
 
@@ -86,15 +92,15 @@ class Slot:
         self.start_ms = self.end_ms = 0
 
     def assign(self, topic: str, start_ms: int, end_ms: int) -> None:
-        """Count for another topic or window from now on. There is nothing in the slot that is not published."""
-        encoded = topic.encode()[:MAX_TOPIC_NAME_LENGTH]  # no topic has a longer name: nothing will be stored there
+        """Count for another topic or window from now on. All counts in the slot must be published."""
+        encoded = topic.encode()[:MAX_TOPIC_NAME_LENGTH]  # a longer name is invalid: nothing will be stored there
         self.cells.cast("B")[_TOPIC_AT : _TOPIC_AT + len(encoded)] = encoded
         self.cells[_TOPIC_BYTES] = len(encoded)
         self.cells[START_MS] = start_ms
         self.topic, self.start_ms, self.end_ms = topic, start_ms, end_ms
 
     def restore(self, window_ms: int) -> None:
-        """Take topic and window from the file. Raises JournalError where they make no sense."""
+        """Read topic and window from the file. Raises JournalError if they are invalid."""
         length = self.cells[_TOPIC_BYTES]
         if not 0 <= length <= MAX_TOPIC_NAME_LENGTH:
             raise JournalError(f"slot {self.name} of a journal has a topic of {length} bytes")
@@ -113,7 +119,7 @@ class Slot:
 
     @property
     def report_id(self) -> str:
-        """Of the sealed report: no other slot, journal or report has the same."""
+        """The id of the sealed report, unique among all slots, journals and reports."""
         return f"{self.name}-{self.cells[STATE]}"
 
     @property
@@ -123,9 +129,9 @@ class Slot:
         return Count(self.start_ms, self.end_ms, messages, size_bytes, uncertain)
 
     def seal(self, *, settled: bool = False) -> bool:
-        """Put what is not published into a report, unless there is one already; whether there is one now.
+        """Seal unpublished counts into a report, unless one is sealed already; return whether one is sealed.
 
-        `settled` tells that nobody counts any more: what is in flight stays uncertain.
+        `settled` means that counting has ended: messages in flight become uncertain.
         """
         cells = self.cells
         if self.is_sealed:
@@ -140,7 +146,7 @@ class Slot:
         return True
 
     def confirm(self) -> None:
-        """The sealed report is stored."""
+        """Mark the sealed report as stored."""
         self.cells[STATE] += 1
 
     def _bank(self, ahead: int) -> Totals:
@@ -152,12 +158,12 @@ class Slot:
 
 
 class Journal:
-    """The slots of one producer. The file is locked for as long as somebody uses it; a process that dies lets go.
+    """The slots of one producer. The file is locked while a process uses it; a process that dies releases the lock.
 
     File: a header of 4096 bytes with magic, version, window length, a random id and the application's name; then slots
     of 512 bytes each, in the machine's byte order.
 
-    Where the disk has no room for more slots, the rest are kept in memory alone, and a warning says so.
+    If the disk is full, further slots are kept only in memory, and a warning is logged.
     """
 
     def __init__(self, journal_id: str, application: str, window_ms: int, path: Path | None, lock_fd: int) -> None:
@@ -175,15 +181,15 @@ class Journal:
 
     @classmethod
     def create(cls, directory: Path, application: str, window_ms: int) -> Journal:
-        """Begin one in `directory`, which is made; in memory alone, with a warning, where that cannot be."""
+        """Create a journal in `directory`, which is created too; in memory, with a warning, if that fails."""
         journal_id = uuid.uuid4()
         path = directory / f"{journal_id.hex}{SUFFIX}"
         lock_fd = -1
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            # Somebody who looks for orphans may hold the lock of the empty file for a moment.
-            fcntl.flock(lock_fd, fcntl.LOCK_EX)
+            lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOEXEC, 0o600)
+            # A process that searches for orphans may hold the lock of the empty file for a moment.
+            _lock(lock_fd)
             header = _map_extent(path, lock_fd, 0, grow=True)[:HEADER_BYTES]
         except OSError as error:
             logger.warning("%s: counts are kept in memory and lost if this process is killed: %s", path, error)
@@ -201,15 +207,15 @@ class Journal:
 
     @classmethod
     def adopt(cls, path: Path, application: str) -> Journal | None:
-        """Take over the journal that a dead process of `application` has left; None where it is not one.
+        """Take over the journal of a dead process of `application`; None if it is in use or of another application.
 
-        Raises JournalError for a file that is no journal of this version, OSError where it cannot be read.
+        Raises JournalError for a file that is not a journal of this version, OSError if it cannot be read.
         """
-        lock_fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        lock_fd = os.open(path, os.O_RDWR | _CLOEXEC)
         try:
             header = memoryview(os.pread(lock_fd, HEADER_BYTES, 0))
             journal = None
-            # A header that is blank is about to be written, or its process died before it counted anything.
+            # A blank header is about to be written, or its process died before it counted anything.
             if any(header[:_CELL_BYTES]) and _application(path, header) == application and _is_free(path, lock_fd):
                 journal = cls(bytes(header[_ID]).hex(), application, header.cast("q")[2], path, lock_fd)
         except BaseException:
@@ -220,7 +226,7 @@ class Journal:
         return journal
 
     def take(self) -> Slot:
-        """A slot that has never been used."""
+        """Return a slot that has never been used."""
         slot = next(self._unused, None)
         while slot is None:
             self._unused = self._slots_of(self._extents, self._next_extent())
@@ -229,7 +235,7 @@ class Journal:
         return slot
 
     def slots(self) -> list[Slot]:
-        """Those in the file that have been used. Raises OSError, and JournalError for damage."""
+        """Return the used slots of the file. Raises OSError, and JournalError for damage."""
         assert self._path is not None
         used = []
         for number in range(os.fstat(self._lock_fd).st_size // EXTENT_BYTES):
@@ -240,13 +246,13 @@ class Journal:
         return used
 
     def remove(self) -> None:
-        """All of it is published: the file has done its work."""
+        """Delete the file, after all of it is published."""
         if self._path is not None and self._lock_fd >= 0:
             self._path.unlink(missing_ok=True)
         self.release()
 
     def release(self) -> None:
-        """Let another process have the file, if there still is one."""
+        """Release the lock of the file, if it still exists."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -267,45 +273,60 @@ class Journal:
 _open_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
 
 
-def _let_go_in_child() -> None:
-    """A forked child counts in journals of its own, and must not keep those of its parent locked."""
+def _release_in_child() -> None:
+    """Release the parent's journals in a forked child, which has journals of its own."""
     for journal in list(_open_journals):
         journal.release()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_release_in_child)
 
 
 def _map_extent(path: Path, lock_fd: int, number: int, *, grow: bool) -> memoryview:
-    """An extent of the file in memory. Its blocks are reserved, so that storing into it cannot fail later."""
+    """Map an extent of the file. With `grow`, its blocks are allocated, so that later stores cannot fail."""
     if grow:
         size_bytes = os.fstat(lock_fd).st_size
         try:
-            os.posix_fallocate(lock_fd, number * EXTENT_BYTES, EXTENT_BYTES)
+            _allocate(lock_fd, number * EXTENT_BYTES, EXTENT_BYTES)
         except OSError:
             os.ftruncate(lock_fd, size_bytes)
             raise
-    # The map keeps a descriptor. It must not be one of the lock's, or a forked child would hold the lock by it.
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    # The mapping keeps a descriptor. It must not be a duplicate of the lock's, or a forked child would hold the lock.
+    fd = os.open(path, os.O_RDWR | _CLOEXEC)
     try:
         return memoryview(mmap.mmap(fd, EXTENT_BYTES, offset=number * EXTENT_BYTES))
     finally:
         os.close(fd)
 
 
+def _write_zeros(fd: int, position: int, length: int) -> None:
+    os.pwrite(fd, bytes(length), position)
+
+
+_allocate: Final[Callable[[int, int, int], None]] = getattr(os, "posix_fallocate", _write_zeros)  # not on macOS
+
+
 def _application(path: Path, header: memoryview) -> str:
     if len(header) < HEADER_BYTES:
-        raise JournalError(f"{path} is too short for a journal; remove it if nobody needs it")
+        raise JournalError(f"{path} is too short for a journal; delete it if you do not need it")
     magic, version, window_ms, length = header.cast("q")[:4]
     if magic != _MAGIC or version != _VERSION or window_ms <= 0 or not 0 < length <= MAX_APPLICATION_BYTES:
-        raise JournalError(f"{path} is no journal of this version; remove it if nobody needs it")
+        raise JournalError(f"{path} is not a journal of this version; delete it if you do not need it")
     return str(header[_APPLICATION_AT : _APPLICATION_AT + length], "utf-8", "replace")
 
 
+def _lock(fd: int, *, wait: bool = True) -> None:
+    """Lock a file for this process. Raises BlockingIOError without `wait`, and OSError on Windows."""
+    if fcntl is None:
+        raise OSError("this platform has no file locks that a journal can use")
+    fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _is_free(path: Path, lock_fd: int) -> bool:
-    """Lock the file; False where somebody lives who counts in it, or where it has been settled meanwhile."""
+    """Lock the file; returns False if a live process uses it, or if it was settled meanwhile."""
     try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(lock_fd, wait=False)
         return path.stat().st_ino == os.fstat(lock_fd).st_ino
     except (BlockingIOError, FileNotFoundError):
         return False

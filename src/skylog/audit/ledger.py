@@ -1,4 +1,4 @@
-"""The reports of one topic, added up by tier, source and window. Compares nothing; that is done by `books`."""
+"""Adds up the reports of one topic by tier, source and window. `balance_sheet.py` compares them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Windows = tuple[int, int]
 """The first and the last window that a count covers, numbered since 1970."""
 
 
-class Tally:
-    """Messages, and their bytes, by the windows that they lie in: one window, or several where nobody could tell."""
+class WindowTally:
+    """Messages and bytes by window, or by span of windows if the exact window is unknown."""
 
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
@@ -31,22 +31,22 @@ class Tally:
 
     @property
     def first(self) -> Windows | None:
-        """The earliest windows that something was counted in."""
+        """The earliest windows with a count."""
         return min((*self.messages, *self.uncertain), default=None)
 
 
 @dataclass(slots=True)
-class Reader:
-    """What one group or table has counted, and from where and how far it has read each partition."""
+class ReaderTally:
+    """The counts of one group or table, and the offsets where it started and ended in each partition."""
 
-    tally: Tally
+    tally: WindowTally
     start_offsets: dict[int, int] = field(default_factory=dict)
     end_offsets: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRange:
-    """What a broker counted of a partition from `start_offset` up to but without `end_offset`."""
+    """A broker's report of a partition, from `start_offset` up to `end_offset`, which is exclusive."""
 
     start_offset: int
     end_offset: int
@@ -54,34 +54,34 @@ class StoredRange:
 
 
 def check_report(report: Report) -> None:
-    """Raise ReportError for one that makes no sense."""
+    """Raise ReportError for an inconsistent report."""
     for count in report.counts:
         if count.start_ms >= count.end_ms or min(count.messages, count.size_bytes, count.uncertain) < 0:
-            raise ReportError(f"report {report.id} of topic '{report.topic}' has an impossible count: {count}")
+            raise ReportError(f"report {report.id} of topic '{report.topic}' has an invalid count: {count}")
     if report.tier is not Tier.PRODUCED and None in (report.partition, report.start_offset, report.end_offset):
-        raise ReportError(f"report {report.id} of topic '{report.topic}' does not say which offsets it counted")
+        raise ReportError(f"report {report.id} of topic '{report.topic}' lacks the offsets that it counted")
 
 
 class Ledger:
-    """One topic's reports.
+    """The reports of one topic.
 
-    A broker that starts again after a crash counts once more from where one of its reports began, and its log may be
-    shorter than before. So a stored report takes the place of all earlier ones of its partition that began where it
-    begins or later; the ranges of a partition are therefore always in the order of their start offsets.
+    A broker that restarts after a crash counts again from the start of one of its reports, and its log may be shorter
+    than before. So a stored report replaces all earlier ones of its partition with the same or a larger start offset.
+    The ranges of a partition are therefore always sorted by start offset.
     """
 
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
-        self.produced: Tally | None = None
+        self.produced: WindowTally | None = None
         self.ranges: dict[int, list[StoredRange]] = {}
-        self.readers: dict[tuple[Tier, str], Reader] = {}
+        self.readers: dict[tuple[Tier, str], ReaderTally] = {}
 
     def add(self, report: Report) -> None:
-        """Raises what `check_report` does, and then is as before."""
+        """Add a report. Raises what `check_report` raises, and then changes nothing."""
         check_report(report)
         partition, start_offset, end_offset = report.partition, report.start_offset, report.end_offset
         if report.tier is Tier.PRODUCED or partition is None or start_offset is None or end_offset is None:
-            self.produced = self.produced or Tally(self._window_ms)
+            self.produced = self.produced or WindowTally(self._window_ms)
             self._count(self.produced, report)
         elif report.tier is Tier.STORED:
             ranges = self.ranges.setdefault(partition, [])
@@ -94,21 +94,21 @@ class Ledger:
             reader.start_offsets[partition] = min(start_offset, reader.start_offsets.get(partition, start_offset))
             reader.end_offsets[partition] = max(end_offset, reader.end_offsets.get(partition, end_offset))
 
-    def new_reader(self) -> Reader:
-        return Reader(Tally(self._window_ms))
+    def new_reader(self) -> ReaderTally:
+        return ReaderTally(WindowTally(self._window_ms))
 
-    def stored(self) -> Tally | None:
-        """What brokers counted; None if none has."""
+    def stored(self) -> WindowTally | None:
+        """Add up the counts of brokers; None if there are none."""
         if not self.ranges:
             return None
-        tally = Tally(self._window_ms)
+        tally = WindowTally(self._window_ms)
         for ranges in self.ranges.values():
             for each in ranges:
                 self._count(tally, each.report)
         return tally
 
-    def is_from_the_middle(self, reader: Reader) -> bool:
-        """Whether it began after the first message that is known, so that it never had the earlier ones."""
+    def is_from_the_middle(self, reader: ReaderTally) -> bool:
+        """Return whether the reader started after the first known message, so that it never read the earlier ones."""
         for partition, start_offset in reader.start_offsets.items():
             ranges = self.ranges.get(partition)
             if ranges is None and self.ranges:
@@ -117,16 +117,16 @@ class Ledger:
                 return True
         return False
 
-    def unread(self, reader: Reader) -> Tally:
-        """What is stored that the reader has not come to yet, as far as the ranges tell: all of one that it is in."""
-        tally = Tally(self._window_ms)
+    def unread(self, reader: ReaderTally) -> WindowTally:
+        """Add up the stored messages that the reader may not have reached: all ranges that end after its offset."""
+        tally = WindowTally(self._window_ms)
         for partition, ranges in self.ranges.items():
             for each in _beyond(ranges, reader.end_offsets.get(partition, 0)):
                 self._count(tally, each.report)
         return tally
 
     @staticmethod
-    def _count(tally: Tally, report: Report) -> None:
+    def _count(tally: WindowTally, report: Report) -> None:
         for count in report.counts:
             tally.add(count)
 

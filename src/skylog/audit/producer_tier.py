@@ -1,9 +1,9 @@
-"""The producer's tier: counts what was acknowledged, by topic and window.
+"""The producer's tier: counts acknowledged messages, by topic and window.
 
-Counting is on the producer's hot path: it stores into a mapped file (see `journal`, which also says what a crash at any
-moment leaves) and does nothing else. Publishing is left to `tick`: every few seconds what has been counted since is
-sealed and published, under the same id until it is known to be stored. What a dead process of the same application has
-left in the directory is published like one's own, with its messages in flight as uncertain.
+Counting is on the producer's hot path: it only stores into a mapped file (`journal` documents the format and the effect
+of a crash). `tick` publishes: every few seconds it seals and publishes the new counts, with the same id until they are
+known to be stored. The journals of dead processes of the same application in the directory are published too, with
+their messages in flight as uncertain.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_INTERVAL_S: Final = 5.0
 ADOPTION_INTERVAL_S: Final = 60.0
-REST_S: Final = 10.0  # before a slot is used again; far longer than any thread is between finding and counting
+REST_S: Final = 10.0  # before a slot is reused; far longer than a thread takes from finding a slot to counting in it
 DIRECTORY_VARIABLE: Final = "SKYLOG_AUDIT_DIR"
 
 
 class ProducerAudit:
-    """Counts what producers of `application` have stored.
+    """Counts the messages that producers of `application` have stored.
 
         producer = Producer(audit=ProducerAudit("shop"))
 
-    application: under which name the counts appear. window_ms: how finely time is cut; the same for all who are to be
-    compared. interval_s: how often counts are published. journal_dir: where counts survive a crash of the process; by
-    default $SKYLOG_AUDIT_DIR, or skylog/audit under $XDG_STATE_HOME or ~/.local/state. The next producer of the same
-    application with the same directory publishes what was left there, so an application that writes to two clusters
-    needs a directory for each. Where nothing can be written, counts are kept in memory, with a warning.
+    application: the name of the counts. window_ms: the length of a time window; must be the same in all tiers.
+    interval_s: how often counts are published. journal_dir: the directory in which counts survive a crash of the
+    process; by default $SKYLOG_AUDIT_DIR, or skylog/audit under $XDG_STATE_HOME or ~/.local/state. The next producer of
+    the same application with the same directory publishes leftover counts, so an application that writes to two
+    clusters needs a directory for each. If the directory is not writable, counts are kept in memory, with a warning.
     """
 
     def __init__(
@@ -70,23 +70,23 @@ class ProducerAudit:
         self.interval_s = interval_s
         self.journal_dir = Path(journal_dir) if journal_dir else default_journal_dir()
         self.clock = clock or SystemClock()
-        self._refused: set[Path] = set()
+        self._rejected: set[Path] = set()
 
     def open_producer(self, publish: Publish) -> ProducedTier:
         return ProducedTier(self, publish)
 
     def orphans(self) -> list[Journal]:
-        """The journals of dead processes, which are this process's from now on."""
+        """Take over the journals of dead processes."""
         found = []
         for path in sorted(self.journal_dir.glob(f"*{SUFFIX}")):
             try:
                 journal = Journal.adopt(path, self.application)
             except FileNotFoundError:
-                continue  # somebody else was quicker
+                continue  # another process was faster
             except (OSError, JournalError) as error:
-                if path not in self._refused:
-                    self._refused.add(path)
-                    logger.warning("%s is left alone: %s", path, error)
+                if path not in self._rejected:
+                    self._rejected.add(path)
+                    logger.warning("%s is ignored: %s", path, error)
                 continue
             if journal is not None:
                 found.append(journal)
@@ -102,11 +102,11 @@ def default_journal_dir() -> Path:
 
 
 class ProducedTier:
-    """The counts of one producer: see `skylog.client.tier.ProducerTier` for who calls what from where.
+    """The counts of one producer. `skylog.client.tier.ProducerTier` documents the callers and threads of each method.
 
-    A slot is found by topic and window; the last one is kept at hand, as one object, so that no thread sees half of a
-    change. A slot whose window is over and published rests for a while before another window gets it: a thread may have
-    found it and not counted yet.
+    A slot is found by topic and window. The last one is cached, as one object, so that no thread sees a partial change.
+    A slot whose window is over and published rests for a while before it is reused for another window: a thread may
+    have found it and not counted yet.
     """
 
     def __init__(self, audit: ProducerAudit, publish: Publish) -> None:
@@ -116,9 +116,9 @@ class ProducedTier:
         self._publications = Publications(publish, audit.clock)
         self._slots: dict[tuple[str, int], Slot] = {}
         self._resting: deque[tuple[float, Slot]] = deque()
-        self._changing = threading.Lock()  # of `_slots` and the two at hand
-        self._nowhere = Slot("", memoryview(bytearray(SLOT_BYTES)))
-        self._sending = self._settling = self._nowhere
+        self._changing = threading.Lock()  # protects `_slots` and the two cached slots
+        self._no_slot = Slot("", memoryview(bytearray(SLOT_BYTES)))
+        self._sending = self._settling = self._no_slot
         self._due = self._adoption_due = audit.clock.monotonic()
         self._due += audit.interval_s
 
@@ -152,7 +152,7 @@ class ProducedTier:
                 slot.assign(topic, window * self._window_ms, (window + 1) * self._window_ms)
                 self._slots[topic, window] = slot
             if topic is not slot.topic:
-                slot.topic = topic  # the same name in another object: know it again at once
+                slot.topic = topic  # an equal string in another object: the next `is` check succeeds
             if is_sending:
                 self._sending = slot
             else:
@@ -160,9 +160,9 @@ class ProducedTier:
         return slot
 
     def _move(self, slot: Slot, topic: str, stored_ms: int) -> Slot:
-        """Count a message that is stored under another time as if it had been sent at that time."""
+        """Count a message that is stored with another timestamp as if it had been sent with that timestamp."""
         other = self._find(topic, stored_ms)
-        self._settling = slot  # the next is likely to be found where this one was
+        self._settling = slot  # the next message probably belongs to the same slot
         other.cells[SENT] += 1
         slot.cells[SENT] -= 1
         return other
@@ -196,13 +196,13 @@ class ProducedTier:
         with self._changing:
             del self._slots[topic, window]
             if self._sending is slot:
-                self._sending = self._nowhere
+                self._sending = self._no_slot
             if self._settling is slot:
-                self._settling = self._nowhere
+                self._settling = self._no_slot
         self._resting.append((self._audit.clock.monotonic(), slot))
 
     def _rested(self) -> Slot | None:
-        """A slot to use again. One that was counted in after all keeps its counts, and is never used again."""
+        """Return a slot to reuse. A slot that was counted in after all keeps its counts, and is never reused."""
         while self._resting and self._audit.clock.monotonic() - self._resting[0][0] >= REST_S:
             _, slot = self._resting.popleft()
             if not slot.in_flight:
@@ -217,15 +217,15 @@ class ProducedTier:
                 logger.warning("a journal of %s cannot be read: %s", journal.application, error)
                 journal.release()
                 continue
-            logger.info("publishing what a process of %s left in its journal", journal.application)
+            logger.info("publishing the journal of an earlier process of %s", journal.application)
             self._publications.settle(journal, slots)
 
 
 class Publications:
-    """Reports on their way, one per slot at a time.
+    """Reports in flight, one per slot at a time.
 
-    A journal that is being settled is published to its end and then removed. Called from the thread that polls and
-    from wherever `done` comes from; a `done` may come before `publish` returns.
+    A journal that is being settled is published completely and then deleted. Called from the thread that polls and from
+    the threads that call `done`; `done` may be called before `publish` returns.
     """
 
     def __init__(self, publish: Publish, clock: Clock) -> None:
@@ -237,7 +237,7 @@ class Publications:
         self._is_closed = False
 
     def publish(self, journal: Journal, slot: Slot) -> bool:
-        """Publish what is in the slot and was not yet; False where all of it is."""
+        """Publish the unpublished counts of a slot; returns False if there are none."""
         with self._lock:
             if slot in self._under_way:
                 return True
@@ -256,7 +256,7 @@ class Publications:
             return True
 
     def settle(self, journal: Journal, slots: list[Slot]) -> None:
-        """Nobody counts in `journal` any more: publish all of it, remove it."""
+        """Publish all of `journal`, then delete it. Counting in it must have ended."""
         with self._lock:
             left = self._left[journal] = set(slots)
             for slot in slots:
@@ -265,14 +265,14 @@ class Publications:
             self._remove_if_done(journal)
 
     def retry(self) -> None:
-        """Publish again what could not be stored."""
+        """Retry the reports that could not be stored."""
         with self._lock:
             for journal, slots in list(self._left.items()):
                 for slot in list(slots):
                     self.publish(journal, slot)
 
     def close(self) -> None:
-        """There is no retry any more: what fails from now on is left to others."""
+        """End retries. Reports that fail from now on are left to other processes."""
         with self._lock:
             self._is_closed = True
             for journal in list(self._left):

@@ -1,9 +1,9 @@
-"""What a tier says it has counted, and its form as a message of the audit topic.
+"""The report of a tier, and its format as a message of the audit topic.
 
-A tier is a place that messages pass: the producer that was told they are stored, the broker that stored them, the
-consumer that is done with them, the warehouse that they have landed in. Each counts the messages of a topic by the time
-they carry and publishes what it counted since its last report. Reports are added up by `books`; the unique id makes a
-report that is published twice count once.
+A tier is a point that messages pass: the producer whose messages were acknowledged, the broker that stored them, the
+consumer that processed them, the warehouse that they landed in. Each tier counts the messages of a topic by their
+timestamps and publishes the counts since its last report. `books` adds up the reports. Thanks to its unique id, a
+report that is published twice counts once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ DEFAULT_WINDOW_MS: Final = 60_000
 
 
 class ReportError(SkylogError):
-    """A message of the audit topic that is no report."""
+    """A message in the audit topic that is not a valid report."""
 
 
 class NoAuditTopicError(SkylogError):
-    """Nothing has been reported to a cluster yet."""
+    """The cluster has no audit topic: no tier has reported yet."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(
@@ -47,11 +47,11 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Messages whose times lie in [start_ms, end_ms): usually one window.
+    """The number of messages with timestamps in [start_ms, end_ms): usually one window.
 
-    It is more than one window where a tier cannot tell the messages apart, such as those of a batch that only its first
-    and its last time are known of. `uncertain` messages are not among `messages`: they may have been stored or not,
-    as when a producer died before it was told.
+    It spans several windows if the tier does not know the exact ones, such as for a batch of which only the first and
+    the last timestamp are known. `uncertain` messages are not included in `messages`: they may be stored or not, for
+    example because a producer died before the acknowledgement.
     """
 
     start_ms: int
@@ -63,11 +63,12 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one `source` counted of one topic since its last report.
+    """The counts of one `source` for one topic since its last report.
 
-    `source` names the counter: an application for `produced`, a broker for `stored`, a group for `consumed`, a table
-    for `landed`. All but producers count along the log and say which offsets of which partition their counts are of:
-    from `start_offset` up to but without `end_offset`.
+    `source` is an application for `produced`, a broker for `stored`, a group for `consumed`, a table for `landed`. All
+    except producers count along the log and include the partition and the offsets that they counted: from
+    `start_offset` up to `end_offset`, which is exclusive. Brokers add the `topic_id`: a topic that is created again
+    under the same name has another one.
     """
 
     tier: Tier
@@ -79,27 +80,25 @@ class Report:
     start_offset: int | None = None
     end_offset: int | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    topic_id: str | None = None
 
     def encode(self) -> bytes:
-        return orjson.dumps(
-            {
-                "id": self.id,
-                "tier": self.tier.value,
-                "source": self.source,
-                "topic": self.topic,
-                "partition": self.partition,
-                "start_offset": self.start_offset,
-                "end_offset": self.end_offset,
-                "reported_at_ms": self.reported_at_ms,
-                "counts": [
-                    [row.start_ms, row.end_ms, row.messages, row.size_bytes, row.uncertain] for row in self.counts
-                ],
-            }
-        )
+        fields = {
+            "id": self.id,
+            "tier": self.tier.value,
+            "source": self.source,
+            "topic": self.topic,
+            "partition": self.partition,
+            "start_offset": self.start_offset,
+            "end_offset": self.end_offset,
+            "reported_at_ms": self.reported_at_ms,
+            "counts": [[row.start_ms, row.end_ms, row.messages, row.size_bytes, row.uncertain] for row in self.counts],
+        }
+        return orjson.dumps(fields if self.topic_id is None else {**fields, "topic_id": self.topic_id})
 
     @classmethod
     def decode(cls, data: bytes) -> Report:
-        """Raises ReportError. Keys that are not known are left alone: a later version may have more to say."""
+        """Parse a report. Raises ReportError. Ignores unknown keys, which a later version may add."""
         try:
             fields: dict[str, Any] = orjson.loads(data)
             return cls(
@@ -112,10 +111,15 @@ class Report:
                 start_offset=_integer(fields["start_offset"]),
                 end_offset=_integer(fields["end_offset"]),
                 id=str(fields["id"]),
+                topic_id=_text(fields.get("topic_id")),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ReportError(f"this is no report of an audit: {error!r}") from error
+            raise ReportError(f"not an audit report: {error!r}") from error
 
 
 def _integer(value: Any) -> int | None:
     return None if value is None else int(value)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,17 +1,17 @@
-"""Which windows messages belong to that a tier could not tell apart. Plain numbers; knows no reports and no tiers.
+"""Assigns messages to windows if their exact window is unknown. Works on plain numbers, without reports and tiers.
 
-A span says that so many messages lie somewhere in a few neighbouring windows, as of a batch that crosses the edge of a
-window and of which only the header is known. Other tiers counted the same messages and often know more. So spans are
-settled such that the tiers differ as little as they can: if all counted the same, they come out the same in every
-window, whatever the spans hide; if one of them has lost some, totals differ by just as many.
+A span is a number of messages somewhere in a few neighbouring windows, such as a batch that crosses a window boundary
+and of which only the header is known. Other tiers counted the same messages and often know more. So spans are settled
+such that the tiers differ as little as possible: if all counted the same, they agree in every window, regardless of the
+spans; if one of them has lost messages, the totals differ by exactly that number.
 
-`align` settles several tiers at once, window by window: as many messages as one of them has that can wait no longer
-are taken from each, those first that can wait least. It finds common ground where there is any, but a loss drifts along
-a chain of spans to its end. `settle` takes one tier and finds the least sum of differences to the others, over all
-windows together. Where that leaves a choice, a difference stands in the latest window possible: at the end of the books
-tiers always differ by what is still on its way, and that must not be blamed on earlier windows.
+`align` settles several tiers at once, window by window. In each window it takes the largest number of messages that any
+tier cannot place later, from every tier, earliest deadline first. It finds an assignment in which the tiers agree if
+there is one, but a loss drifts along a chain of spans to its end. `settle` takes one tier and minimizes the sum of its
+differences to the others over all windows. Among equal solutions, a difference is placed in the latest possible window:
+in the newest windows tiers always differ by the messages in flight, and this must not be blamed on earlier windows.
 
-Bytes are not compared: `span_sizes` lets them follow the messages.
+Bytes are not compared: `span_sizes` assigns them like their messages.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 Guide = Sequence[tuple[int, int] | None]
-"""What another tier wants in each window: from so many to so many messages. None where it does not matter."""
+"""The range of messages that another tier allows in each window: (minimum, maximum); None where it does not matter."""
 
 
-class Span(NamedTuple):
-    """Messages, and their bytes, in the windows numbered `first` to `last`, both included."""
+class WindowSpan(NamedTuple):
+    """Messages and bytes in the windows numbered `first` to `last`, both inclusive."""
 
     first: int
     last: int
@@ -35,30 +35,30 @@ class Span(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What a tier has in each window for certain, and its spans beside that."""
+    """The messages of a tier that are known to be in each window, and its spans."""
 
     exact: list[int]
-    spans: list[Span]
+    spans: list[WindowSpan]
 
 
 def align(series: Sequence[Series], first_active: Sequence[int]) -> list[list[int]]:
-    """The messages of each series in each window, alike where they can be.
+    """Return the messages of each series in each window, equal where possible.
 
-    A series takes no part before its `first_active` window: its messages stay as late as they can.
+    Before its `first_active` window a series is not aligned: its messages are placed as late as possible.
     """
     queues = [_Queue(each) for each in series]
     placed: list[list[int]] = [[] for _ in series]
     for window in range(len(series[0].exact)):
         due = [queue.enter(window) for queue in queues]
-        wanted = max(due)
+        target = max(due)
         for number, queue in enumerate(queues):
-            spare = wanted - due[number] if window >= first_active[number] else 0
+            spare = target - due[number] if window >= first_active[number] else 0
             placed[number].append(due[number] + queue.take(spare))
     return placed
 
 
 class _Queue:
-    """The messages of a series that could be placed in the current window, those first that can wait least."""
+    """The messages of a series that can be placed in the current window, earliest deadline first."""
 
     def __init__(self, series: Series) -> None:
         self._exact = series.exact
@@ -66,7 +66,7 @@ class _Queue:
         self._waiting: list[list[int]] = []  # a heap of [last window, messages]
 
     def enter(self, window: int) -> int:
-        """Go to the next window; how many messages have to be placed there."""
+        """Advance to the next window; return the number of messages that must be placed there."""
         while self._coming and self._coming[-1].first == window:
             span = self._coming.pop()
             heapq.heappush(self._waiting, [span.last, span.messages])
@@ -75,28 +75,28 @@ class _Queue:
             due += heapq.heappop(self._waiting)[1]
         return due
 
-    def take(self, wanted: int) -> int:
-        """Place so many more there, or what there is."""
-        left = wanted
+    def take(self, count: int) -> int:
+        """Place up to `count` more messages there; return how many there were."""
+        left = count
         while left > 0 and self._waiting:
             taken = min(left, self._waiting[0][1])
             self._waiting[0][1] -= taken
             left -= taken
             if not self._waiting[0][1]:
                 heapq.heappop(self._waiting)
-        return max(wanted - left, 0)
+        return max(count - left, 0)
 
 
 def settle(series: Series, guides: Sequence[Guide]) -> list[int]:
-    """The messages of a series in each window, as near to the guides as its spans allow.
+    """Return the messages of a series in each window, as close to the guides as its spans allow.
 
-    The least sum of differences is found from left to right, as a function of how many messages of spans have been
-    placed so far. That function is convex and made of straight pieces with slopes from -n to n for n guides, so the
-    length of the piece of each slope is all there is to know of it: two such functions are joined by adding lengths. On
-    the way back the pieces say how many messages each window takes.
+    The forward pass computes the least sum of differences as a function of the number of span messages placed so far.
+    That function is convex and piecewise linear with slopes from -n to n for n guides, so the length of the piece of
+    each slope describes it: two such functions are combined by adding lengths. The backward pass reads from the pieces
+    how many messages each window gets.
 
-    The number placed so far is held between the spans that have ended and those that have begun. Where one long span
-    hides another that is inside of it, this is a little more than is possible; totals are right all the same.
+    The number placed so far is bounded by the spans that have ended and those that have started. If a long span
+    contains another, this allows slightly more than is possible; totals are exact nevertheless.
     """
     if not series.spans:
         return series.exact
@@ -117,27 +117,27 @@ def settle(series: Series, guides: Sequence[Guide]) -> list[int]:
 
 
 def span_sizes(series: Series, placed: Sequence[int]) -> list[int]:
-    """The bytes of spans in each window, once the messages of a series are placed.
+    """Return the bytes of spans in each window, after the messages of a series are placed.
 
-    Each message takes its share of its span's bytes along, those first whose span ends first; so totals stay exact.
+    Each message takes its share of its span's bytes; spans that end first are used first. So totals stay exact.
     """
     sizes = [0] * len(placed)
     coming = sorted(series.spans, key=lambda span: (span.last, span.first), reverse=True)
-    messages = size_bytes = 0  # what is left of the span at hand
+    messages = size_bytes = 0  # the rest of the current span
     for window, (count, exact) in enumerate(zip(placed, series.exact, strict=True)):
-        wanted = count - exact
-        while wanted > 0:
+        left = count - exact
+        while left > 0:
             if not messages:
                 _, _, messages, size_bytes = coming.pop()
-            taken = min(wanted, messages)
+            taken = min(left, messages)
             share = size_bytes * taken // messages
             sizes[window] += share
-            wanted, messages, size_bytes = wanted - taken, messages - taken, size_bytes - share
+            left, messages, size_bytes = left - taken, messages - taken, size_bytes - share
     return sizes
 
 
 class _Step(NamedTuple):
-    """What is known before a window: at least `low` messages are placed, and the pieces `before` and `here`."""
+    """The state before a window: at least `low` messages are placed; the pieces of the function `before` and `here`."""
 
     low: int
     before: list[int]
@@ -145,7 +145,7 @@ class _Step(NamedTuple):
 
 
 def _limits(series: Series) -> tuple[list[int], list[int]]:
-    """How many messages are in spans that ended, and in spans that began, with each window or before."""
+    """Return the messages in spans that have ended, and in spans that have started, by the end of each window."""
     ended, begun = [0] * len(series.exact), [0] * len(series.exact)
     for span in series.spans:
         begun[span.first] += span.messages
@@ -153,16 +153,16 @@ def _limits(series: Series) -> tuple[list[int], list[int]]:
     return list(accumulate(ended)), list(accumulate(begun))
 
 
-def _slopes(room: int, exact: int, wants: Sequence[tuple[int, int] | None]) -> list[int]:
-    """For each slope the length of the piece where the differences of one window grow so fast with each message."""
-    given = [want for want in wants if want is not None]
-    turns = sorted(min(max(edge - exact, 0), room) for want in given for edge in want)
-    outside = [0] * (len(wants) - len(given))
+def _slopes(room: int, exact: int, limits: Sequence[tuple[int, int] | None]) -> list[int]:
+    """Return, for each slope, the length of the piece on which one window's differences grow with that slope."""
+    given = [limit for limit in limits if limit is not None]
+    turns = sorted(min(max(edge - exact, 0), room) for limit in given for edge in limit)
+    outside = [0] * (len(limits) - len(given))
     return outside + [right - left for left, right in pairwise([0, *turns, room])] + outside
 
 
 def _cut(pieces: Sequence[int], skipped: int, length: int) -> list[int]:
-    """The pieces without the `skipped` at their beginning, and no longer than `length`."""
+    """Return the pieces without their first `skipped` units, limited to `length`."""
     kept = []
     for piece in pieces:
         gone = min(piece, skipped)
@@ -173,7 +173,7 @@ def _cut(pieces: Sequence[int], skipped: int, length: int) -> list[int]:
 
 
 def _walk_back(exact: Sequence[int], steps: Sequence[_Step | None], total: int) -> list[int]:
-    """`total` is the number of messages in all spans."""
+    """Place the messages from the last window to the first. `total` is the number of messages in all spans."""
     placed = list(exact)
     for window in range(len(steps) - 1, -1, -1):
         step = steps[window]
@@ -184,7 +184,7 @@ def _walk_back(exact: Sequence[int], steps: Sequence[_Step | None], total: int) 
         for slope, (left, right) in enumerate(zip(step.before, step.here, strict=True)):
             taken = min(rest, left + right)
             rest -= taken
-            # Too few messages: earlier windows get theirs first. Too many: earlier windows get them last.
+            # If there are too few messages, earlier windows are filled first; if too many, they are filled last.
             is_too_many = slope > len(step.here) // 2
             earlier += taken - min(right, taken) if is_too_many else min(left, taken)
         placed[window] += total - step.low - earlier

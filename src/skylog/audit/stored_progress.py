@@ -1,82 +1,75 @@
-"""How far the stored tier has counted each partition, in the file `audit-offset-checkpoint` of the data directory.
+"""How far a partition is counted, as the reports in the audit topic say.
 
-Besides the end of the last report the starts of the last few are kept: where a log has lost its end, as after a loss of
-power, counting goes on at such a start, and the reports from there on are replaced by the next one.
+A report replaces all earlier ones of its partition that start at its start or later (see `ledger`). Those that remain
+are in force. They should adjoin each other: a gap would be messages that nobody counted, an overlap messages that were
+counted twice. The leader of the partition continues at `end_offset`, which replaces everything in force beyond it.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
-from uuid import UUID
 
-import orjson
-
-from skylog.model import TopicPartition
-from skylog.storage.files import replace_file
-
-logger = logging.getLogger(__name__)
-
-CHECKPOINT: Final = "audit-offset-checkpoint"
 REMEMBERED_STARTS: Final = 16
-_VERSION: Final = 1
 
 
 @dataclass(slots=True)
-class Progress:
-    """Of one partition: reports cover it up to `end_offset`; `starts` are where the last of them began, ascending."""
+class StoredProgress:
+    """The reports in force of one partition, as far as they adjoin: up to `end_offset`, with the `starts` of the last.
 
-    topic_id: UUID
+    `has_more`: other reports are in force beyond `end_offset`, which do not adjoin or belong to another topic of the
+    same name. They are late reports of former leaders.
+    """
+
+    topic_id: str | None
     end_offset: int
-    starts: list[int]
-
-    def reported(self, start_offset: int, end_offset: int) -> None:
-        kept = [start for start in self.starts if start < start_offset]
-        self.starts = [*kept, start_offset][-REMEMBERED_STARTS:]
-        self.end_offset = end_offset
-
-    def boundary_before(self, offset: int) -> int:
-        """Where a report began that does not reach beyond `offset`; 0, before all of them, where none is known."""
-        return max((start for start in self.starts if start <= offset), default=0)
-
-
-@dataclass(slots=True)
-class Checkpoint:
-    """The progress of all partitions, as reported to the audit topic with this id: another one begins from nothing."""
-
-    audit_topic_id: UUID | None = None
-    partitions: dict[TopicPartition, Progress] = field(default_factory=dict)
-
-    def find(self, name: TopicPartition, topic_id: UUID) -> Progress | None:
-        """Of that very topic: one of the same name that was there before does not count."""
-        progress = self.partitions.get(name)
-        return progress if progress is not None and progress.topic_id == topic_id else None
-
-    def encode(self) -> bytes:
-        rows = [[*name, str(one.topic_id), one.end_offset, one.starts] for name, one in self.partitions.items()]
-        return orjson.dumps({"version": _VERSION, "audit_topic_id": str(self.audit_topic_id), "partitions": rows})
+    starts: list[int] = field(default_factory=list)
+    has_more: bool = False
 
     @classmethod
-    def read(cls, directory: Path) -> Checkpoint:
-        """An empty one where the file is missing or damaged: then everything is counted again, and replaces the old."""
-        path = directory / CHECKPOINT
-        try:
-            fields = orjson.loads(path.read_bytes())
-            if fields["version"] != _VERSION:
-                raise ValueError(f"version {fields['version']} is not known")
-            partitions = {
-                TopicPartition(str(topic), int(partition)): Progress(UUID(topic_id), int(end), list(map(int, starts)))
-                for topic, partition, topic_id, end, starts in fields["partitions"]
-            }
-            return cls(UUID(fields["audit_topic_id"]), partitions)
-        except FileNotFoundError:
-            return cls()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("%s is not readable, everything is counted again: %s", path, error)
-            return cls()
+    def first(cls, start_offset: int, end_offset: int, topic_id: str | None) -> StoredProgress:
+        """Return the progress after the first known report. Retention may have deleted earlier ones."""
+        return cls(topic_id, end_offset, [start_offset])
 
+    def add(self, start_offset: int, end_offset: int, topic_id: str | None) -> None:
+        """Add a report, in the order of the audit topic."""
+        if start_offset == 0:
+            self.topic_id, self.end_offset, self.starts, self.has_more = topic_id, end_offset, [0], False
+            return
+        self._replace_from(start_offset)
+        if start_offset == self.end_offset and self._is_of(topic_id):
+            self.starts = [*self.starts, start_offset][-REMEMBERED_STARTS:]
+            self.end_offset = end_offset
+            self.topic_id = topic_id or self.topic_id
+        else:
+            self._leave_out(start_offset)
 
-def write_checkpoint(directory: Path, content: bytes) -> None:
-    replace_file(directory / CHECKPOINT, content)
+    def _replace_from(self, start_offset: int) -> None:
+        """Forget the reports that start at `start_offset` or later."""
+        if start_offset > self.end_offset:
+            return
+        self.has_more = False
+        kept = [start for start in self.starts if start < start_offset]
+        if len(kept) < len(self.starts):
+            self.end_offset = self.starts[len(kept)]
+        self.starts = kept
+
+    def _leave_out(self, start_offset: int) -> None:
+        """Note a report in force that does not adjoin. If it begins inside the last one, that is left out, too."""
+        self.has_more = True
+        if start_offset < self.end_offset:
+            self.end_offset = self.starts.pop() if self.starts else 0
+
+    def _is_of(self, topic_id: str | None) -> bool:
+        return topic_id is None or self.topic_id in (None, topic_id)
+
+    def next_start(self, topic_id: str, log_end_offset: int) -> tuple[int, bool]:
+        """Return where the leader's next report starts, and whether it must replace reports even if it counts nothing.
+
+        If the log has lost its end, as in a power failure, that is the start of a report that it still holds.
+        """
+        if not self._is_of(topic_id):
+            return 0, True
+        if log_end_offset < self.end_offset:
+            return max((start for start in self.starts if start <= log_end_offset), default=0), True
+        return self.end_offset, self.has_more

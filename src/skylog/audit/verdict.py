@@ -1,4 +1,4 @@
-"""What the books say of a topic and a window. Data only; `books` finds it out, commands print it."""
+"""The result of the audit for a topic and a window. Data only; `balance_sheet.py` computes it, commands print it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from skylog.audit.report import Tier
 
 
 class Verdict(StrEnum):
-    """How a window stands.
+    """The verdict on a window.
 
-    `unjudged`: only one tier has counted, so there is nothing to compare. `open`: reports may still be on their way.
-    `late`: a reader has not come so far yet. The last two are about messages that are missing and about too many.
+    `unjudged`: only one tier has counted, so there is nothing to compare. `open`: reports may still be in flight.
+    `late`: a reader has not reached it yet. `duplicated`: a tier has too many messages. `lost`: messages are missing.
     """
 
     UNJUDGED = "unjudged"
@@ -30,9 +30,9 @@ SEVERITY: Final = {verdict: number for number, verdict in enumerate(Verdict)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """So many messages that a tier has too few or too many of, against the tier before it.
+    """The number of messages that a tier has too few or too many, compared with the tier before it.
 
-    Without a `source` a tier as a whole is meant.
+    Without a `source` it concerns the whole tier.
     """
 
     tier: Tier
@@ -53,7 +53,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes beside the messages of a balance: of keys and values where clients counted, on disk where a broker did."""
+    """The bytes of a balance: of keys and values if clients counted, on disk if a broker did."""
 
     produced: int | None
     stored: int | None
@@ -63,11 +63,11 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """One topic in one window: what each tier counted, and whether that agrees.
+    """One topic in one window: the counts of each tier, and whether they agree.
 
-    `produced` and `stored` are None where that tier does not count; `consumed` is by group and `landed` by table.
-    `sizes` are never judged: bytes mean something else in each tier. `findings` are there from the worst on, for a
-    window that is still open as well.
+    `produced` and `stored` are None if that tier does not count; `consumed` is by group and `landed` by table. `sizes`
+    are never compared: bytes have another meaning in each tier. `findings` are sorted by severity, worst first, and are
+    present for an open window too.
     """
 
     topic: str
@@ -83,11 +83,11 @@ class Balance:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether all that were compared agree, also while the window is open."""
+        """Whether all compared tiers agree, also while the window is open."""
         return self.verdict is not Verdict.UNJUDGED and not self.findings
 
     def __str__(self) -> str:
-        """The verdict, and what it is about: `lost 3 (stored)`."""
+        """Return the verdict with its findings: `lost 3 (stored)`."""
         if self.verdict in (Verdict.UNJUDGED, Verdict.OPEN, Verdict.COMPLETE):
             return self.verdict.value
         return ", ".join(map(str, self.findings))

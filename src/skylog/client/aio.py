@@ -1,25 +1,37 @@
-"""Producer and Consumer for asyncio. The same clients, with the same options; nothing here blocks the event loop."""
+"""Producer and Consumer for asyncio: the same clients with the same options, without blocking the event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from time import monotonic
+from typing import Any, Final, Generic, Literal, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from skylog.client.consumer import Consumer
+from skylog.client.consumer import CommitMode, Consumer
 from skylog.client.delivery import Delivery, Position
 from skylog.client.errors import BufferFullError
 from skylog.client.message import Message
-from skylog.client.producer import Producer
+from skylog.client.partitioners import Partitioner
+from skylog.client.producer import MAX_BLOCK_S, Acks, Producer
+from skylog.client.serializers import Deserializer, Serializer, ValueT, serialize
+from skylog.client.tier import ConsumerTierFactory, ProducerTierFactory
+from skylog.errors import SkylogError
+from skylog.model import TopicPartition
+from skylog.tracing import HeaderPairs
 
 T = TypeVar("T")
 
+AsyncStart = Literal["earliest", "latest"] | Callable[[TopicPartition], int | Awaitable[int | None] | None]
+
 _FULL_S: Final = 0.01
+_CHECK_S: Final = 0.5
+_AT_ONCE: Final = {"linger.ms": 0}
 
 
 class AsyncProducer:
@@ -29,37 +41,146 @@ class AsyncProducer:
             position = await producer.send("page_views", {"page": "/"})
             await asyncio.gather(*[producer.send("page_views", {"page": page}) for page in pages])
 
-    Awaiting `send` waits until the message is stored; messages that are sent at the same time travel together.
+    Awaiting `send` waits until the message is stored. A message is sent at once if no other is in flight; messages that
+    are sent while others are in flight are batched. (`config={"linger.ms": 5}` makes each message wait for others.)
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._producer = Producer(*args, **options)
-        self._may_ask = callable(options.get("partitioner"))  # which waits for the broker, now and then
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        *,
+        acks: Acks = "all",
+        compression: str = "none",
+        partitioner: str | Partitioner = "murmur2",
+        serializer: Serializer = serialize,
+        key_serializer: Serializer = serialize,
+        transactional_id: str | None = None,
+        audit: ProducerTierFactory | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        self._producer = Producer(
+            bootstrap,
+            acks=acks,
+            compression=compression,
+            partitioner=partitioner,
+            serializer=serializer,
+            key_serializer=key_serializer,
+            transactional_id=transactional_id,
+            audit=audit,
+            config={**_AT_ONCE, **(config or {})},
+        )
+        self._producer.is_awaited = True
+        self._may_block = callable(partitioner)  # sometimes waits for the broker
         self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = WeakKeyDictionary()
 
-    async def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> Position:
-        """Send a message; where it is stored. Raises what Producer.send and Delivery.result do."""
+    async def send(
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        *,
+        partition: int | None = None,
+        headers: HeaderPairs | None = None,
+        timestamp_ms: int = 0,
+        wait: bool = True,
+    ) -> Position:
+        """Send a message and return its position in the log. Raises what Producer.send and Delivery.result raise.
+
+        If the queue is full, `send` waits for up to a minute, then raises BufferFullError; immediately with
+        `wait=False`.
+        """
+        delivery = await self._queue(topic, value, key, partition, headers, timestamp_ms, wait)
+        future: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+        delivery.add_done_callback(partial(self._mailbox().post, future))
+        return await future
+
+    def offer(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        timestamp_ms: int = 0,
+        headers: HeaderPairs | None = None,
+    ) -> bool:
+        """Queue a message and return True, or return False if the queue is full. Never waits; see `Producer.offer`."""
+        return self._producer.offer(topic, value, key, timestamp_ms, headers)
+
+    @contextlib.asynccontextmanager
+    async def batch(self) -> AsyncIterator[AsyncBatch]:
+        """Wait at the end of the block until all messages that were sent with the batch are stored.
+
+            async with producer.batch() as batch:
+                for event in events:
+                    await batch.send("events", event)
+
+        `batch.send` waits only for room in the queue. Raises the DeliveryError of the first message that failed.
+        """
+        batch = AsyncBatch(self)
+        yield batch
+        await asyncio.to_thread(self._producer.settle, batch.sent)
+
+    async def _queue(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        headers: HeaderPairs | None,
+        timestamp_ms: int,
+        wait: bool,
+    ) -> Delivery:
+        """Queue a message after those of earlier calls, and wait for room in the queue meanwhile."""
+        send = self._producer.send
+        options: dict[str, Any] = {"headers": headers, "timestamp_ms": timestamp_ms, "wait": False}
+        order = self._mailbox().order
+        if not self._may_block:
+            if not order.locked():
+                try:
+                    return send(topic, value, key, partition=partition, **options)
+                except BufferFullError:
+                    if not wait:
+                        raise
+            elif not wait:
+                raise self._producer.buffer_full(0)
+        deadline = monotonic() + MAX_BLOCK_S
+        async with order:
+            while True:
+                try:
+                    if self._may_block:
+                        return await asyncio.to_thread(send, topic, value, key, partition=partition, **options)
+                    return send(topic, value, key, partition=partition, **options)
+                except BufferFullError:
+                    if not wait:
+                        raise
+                    if monotonic() >= deadline:
+                        raise self._producer.buffer_full(MAX_BLOCK_S) from None
+                await asyncio.sleep(_FULL_S)
+
+    def _mailbox(self) -> _Mailbox:
         loop = asyncio.get_running_loop()
         mailbox = self._mailboxes.get(loop)
         if mailbox is None:
             mailbox = self._mailboxes[loop] = _Mailbox(loop)
-        send = partial(self._producer.send, topic, value, key, wait=False, **options)
-        async with mailbox.order:  # so that no message overtakes another while the queue is full
-            while True:
-                try:
-                    delivery = await asyncio.to_thread(send) if self._may_ask else send()
-                    break
-                except BufferFullError:
-                    await asyncio.sleep(_FULL_S)
-        future: asyncio.Future[Position] = loop.create_future()
-        delivery.add_done_callback(partial(mailbox.post, future))
-        return await future
+        return mailbox
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, *consumers: AsyncConsumer[Any]) -> AsyncIterator[Self]:
+        """Send the messages of the block in one transaction; see `Producer.transaction`."""
+        block = self._producer.transaction(*(each._consumer for each in consumers))
+        await asyncio.to_thread(block.__enter__)
+        try:
+            yield self
+        except BaseException as error:
+            await asyncio.to_thread(block.__exit__, type(error), error, error.__traceback__)
+            raise
+        await asyncio.to_thread(block.__exit__, None, None, None)
 
     async def flush(self) -> None:
-        """Wait until everything that was sent is settled."""
+        """Wait until every message sent so far is stored or has failed."""
         await asyncio.to_thread(self._producer.flush)
 
     async def close(self) -> None:
+        """Flush and close; see `Producer.close`."""
         await asyncio.to_thread(self._producer.close)
 
     async def __aenter__(self) -> Self:
@@ -69,8 +190,32 @@ class AsyncProducer:
         await self.close()
 
 
+class AsyncBatch:
+    """Messages of a block, which ends when all of them are stored. `AsyncProducer.batch` creates it."""
+
+    def __init__(self, producer: AsyncProducer) -> None:
+        self.sent: list[Delivery] = []
+        self._producer = producer
+
+    async def send(
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        *,
+        partition: int | None = None,
+        headers: HeaderPairs | None = None,
+        timestamp_ms: int = 0,
+        wait: bool = True,
+    ) -> Delivery:
+        """Queue a message and return its Delivery. Waits only for room in the queue; see `AsyncProducer.send`."""
+        delivery = await self._producer._queue(topic, value, key, partition, headers, timestamp_ms, wait)
+        self.sent.append(delivery)
+        return delivery
+
+
 class _Mailbox:
-    """Deliveries on their way from the producer's thread to one event loop: one call for all that come together."""
+    """Passes deliveries from the producer's thread to one event loop, with one call for all that arrive together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.order = asyncio.Lock()
@@ -82,16 +227,16 @@ class _Mailbox:
         with self._lock:
             self._posted.append((future, delivery))
             if len(self._posted) > 1:
-                return  # the loop has been called, and has not come yet
+                return  # a call into the loop is already scheduled
         loop = self._loop()
         try:
             if loop is not None:
-                loop.call_soon_threadsafe(self._open)
-        except RuntimeError:  # the loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(self._resolve)
+        except RuntimeError:  # the loop is closed: no task waits there any more
             with self._lock:
                 self._posted.clear()
 
-    def _open(self) -> None:
+    def _resolve(self) -> None:
         with self._lock:
             posted, self._posted = self._posted, []
         for future, delivery in posted:
@@ -104,58 +249,113 @@ class _Mailbox:
                 future.set_exception(failure)
 
 
-class AsyncConsumer:
+class AsyncConsumer(Generic[ValueT]):
     """`Consumer` for asyncio; takes the same arguments.
 
         async with AsyncConsumer("page_views", group="counter") as consumer:
             async for message in consumer:
                 await count(message.json())
 
-    All that may wait runs in one thread of its own.
+    Every call that may block runs in one dedicated thread. A `start` function is called on the event loop, like the
+    code that processes the messages, and may be a coroutine function.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._consumer = Consumer(*args, **options)
+    def __init__(
+        self,
+        topics: str | Sequence[str],
+        group: str,
+        bootstrap: str | None = None,
+        *,
+        start: AsyncStart = "earliest",
+        commit: CommitMode = "auto",
+        deserializer: Deserializer[ValueT] | None = None,
+        audit: ConsumerTierFactory | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that waits for the thread
+        self._consumer = Consumer(
+            topics,
+            group,
+            bootstrap,
+            start=partial(self._call_on_loop, start) if callable(start) else start,
+            commit=commit,
+            deserializer=deserializer,
+            audit=audit,
+            config=config,
+        )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="skylog-consumer")
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[Message[ValueT]]:
         consumer = self._consumer
         while not consumer.is_stopped:
             while (message := consumer.take()) is not None:
                 yield message
             await self._run(consumer.refill)
 
-    async def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
+    async def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message[ValueT]]:
+        """Return the next available messages; an empty list if none arrives within `timeout_s`."""
         return await self._run(self._consumer.consume, max_messages, timeout_s)
 
+    async def keep_alive(self) -> None:
+        """Stay a member of the group while a message takes long; see `Consumer.keep_alive`."""
+        await self._run(self._consumer.keep_alive)
+
     async def commit(self) -> None:
+        """Commit the offsets of all messages returned so far, including the last one. Raises SkylogError."""
         await self._run(self._consumer.commit)
 
     async def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Continue at an offset of a partition that is assigned to this member."""
         await self._run(self._consumer.seek, topic, partition, offset)
 
     async def seek_to_time(self, timestamp_ms: int) -> None:
+        """Continue at the first message at or after a time, or at the end, in every partition of this member."""
         await self._run(self._consumer.seek_to_time, timestamp_ms)
 
     async def rewind(self) -> None:
+        """Continue at the oldest message of every partition that is assigned to this member."""
         await self._run(self._consumer.rewind)
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are assigned to this member."""
+        return self._consumer.assignment
 
     def stop(self) -> None:
         """End the iteration."""
         self._consumer.stop()
 
     async def close(self) -> None:
+        """Commit all messages returned so far, unless commits are manual, and leave the group."""
         await self._run(self._consumer.close)
         self._thread.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *failure: Any) -> None:
-        await self._run(self._consumer.__exit__, *failure)
+    async def __aexit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        await self._run(self._consumer.__exit__, failure)
         self._thread.shutdown(wait=False)
 
-    async def _run(self, function: Callable[..., T], *args: Any) -> T:
-        """Run it to its end, even if the caller is cancelled meanwhile: a consumer is no place for two at a time."""
-        running = asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args))
-        return await asyncio.shield(running)
+    async def _run(self, function: Callable[..., T], *args: object) -> T:
+        """Run a call to completion even if the caller is cancelled: a consumer allows one call at a time."""
+        self._loop = asyncio.get_running_loop()
+        return await asyncio.shield(self._loop.run_in_executor(self._thread, partial(function, *args)))
+
+    def _call_on_loop(
+        self, function: Callable[[TopicPartition], int | Awaitable[int | None] | None], partition: TopicPartition
+    ) -> int | None:
+        """Call the `start` function from the consumer's thread. Raises SkylogError if the loop ends before it does."""
+
+        async def call() -> int | None:
+            found = function(partition)
+            return await found if isinstance(found, Awaitable) else found
+
+        assert self._loop is not None
+        if self._loop.is_running():
+            called = asyncio.run_coroutine_threadsafe(call(), self._loop)
+            while self._loop.is_running() and not called.done():
+                wait([called], _CHECK_S)
+            if called.done():
+                return called.result()
+        raise SkylogError("the event loop has ended before the start offset was known")

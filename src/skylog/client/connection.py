@@ -1,15 +1,18 @@
-"""The way to a cluster: how librdkafka is set up here, and what its errors mean to people."""
+"""The connection to a cluster: configures librdkafka and translates its errors."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from types import FrameType
 from typing import Any, Final, TypeVar
 
@@ -24,12 +27,18 @@ Client = TypeVar("Client", AdminClient, Producer, Consumer)
 
 logger = logging.getLogger(__name__)
 logger.addHandler(logging.NullHandler())
+outage_logger = logging.getLogger("skylog.client")
+"""Without a handler of the application, its warnings go to the standard error: a program that waits must say so."""
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "SKYLOG_BOOTSTRAP"
 ATTEMPT_S: Final = 0.25
-# A name may stand for several addresses, which are tried one after another: the first refusal decides nothing yet.
+# A host name may resolve to several addresses, which are tried one after another: the first refusal is not final.
 GIVE_UP_S: Final = 1.0
+_SAME_OUTAGE_S: Final = 10.0
+_WARN_EVERY_S: Final = 60.0
+_NEVER: Final = float("-inf")
+_KEPT_ERRORS: Final = 100
 
 _UNREACHABLE: Final = frozenset(
     {
@@ -42,14 +51,19 @@ _UNREACHABLE: Final = frozenset(
         LibraryError._WAIT_COORD,
     }
 )
-# What every client of a cluster needs, whatever it does there.
+# Settings that every client of a cluster needs.
 _SHARED_SETTINGS: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.address.", "client.")
 _REASON: Final = re.compile(r"(?:.*failed: |.*/bootstrap: )?(.*?)(?: \(after .*)?", re.DOTALL)
 
 
+def shared_settings(config: Mapping[str, object] | None) -> dict[str, object]:
+    """Return the settings on how to reach a cluster, which apply to producers, consumers and admin clients."""
+    return {key: value for key, value in (config or {}).items() if key.startswith(_SHARED_SETTINGS)}
+
+
 @contextmanager
-def _interrupted_afterwards() -> Iterator[None]:
-    """Hold back Ctrl-C until the end: inside librdkafka's constructors it would be lost, and look like a TypeError."""
+def _deferred_interrupt() -> Iterator[None]:
+    """Defer Ctrl-C to the end of the block: in librdkafka's constructors it would be lost, or become a TypeError."""
     before = signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
@@ -65,57 +79,96 @@ def _interrupted_afterwards() -> Iterator[None]:
 
 
 class _LibraryLog:
-    """What librdkafka has to say, as DEBUG: it calls each attempt to connect an error. What matters is told here."""
+    """Logs librdkafka's lines as DEBUG: it logs every connection attempt as an error."""
 
     def log(self, _level: int, text: str, *args: object) -> None:
         logger.debug(text, *args)
 
 
-class Connection:
-    """A cluster's address, from which clients of librdkafka are made.
+class _NoLog:
+    """Ignores librdkafka's lines. `log` is a function in C, see `Connection`."""
 
-    `down_reason` tells why no broker can be reached at the moment, and is None while there is no sign of that; the
-    clients' `poll` keeps it up to date. One object serves one thread.
+    log = chain
+
+
+class Connection:
+    """The address of a cluster. Creates librdkafka clients for it.
+
+    `down_reason` is the reason why no broker can be reached, None while there is no sign of that. The clients' `poll`
+    updates it. Use one object per thread.
+
+    The callbacks for errors and log lines, which librdkafka calls all the time while no broker answers, are functions
+    in C: Python runs signal handlers between its own instructions only. If Ctrl-C interrupted such a callback,
+    confluent-kafka would lose the KeyboardInterrupt and raise SystemError. So the callback only stores the error.
     """
 
     def __init__(
-        self, bootstrap: str | None = None, config: Mapping[str, Any] | None = None, timeout_s: float = 30.0
+        self, bootstrap: str | None = None, config: Mapping[str, object] | None = None, timeout_s: float = 30.0
     ) -> None:
-        """Without an address it is that of the environment's SKYLOG_BOOTSTRAP, or of a broker on this machine.
+        """`bootstrap` defaults to the environment variable SKYLOG_BOOTSTRAP, then to a broker on this machine.
 
-        Of `config`, settings of librdkafka, all clients get those on how to reach a cluster: TLS, SASL, sockets.
+        `config` holds librdkafka settings. Those on how to reach a cluster (TLS, SASL, sockets) apply to all clients.
         """
         self.bootstrap = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-        self._shared = {key: value for key, value in (config or {}).items() if key.startswith(_SHARED_SETTINGS)}
+        self._shared = shared_settings(config)
         self.timeout_s = timeout_s
-        self.down_reason: str | None = None
+        self._errors: deque[LibraryError] = deque(maxlen=_KEPT_ERRORS)
+        self._down_reason: str | None = None
         self._last_reason = "no answer"
+        self._waiting: str | None = None
+        self._down_since_s = self._down_at_s = self._warned_at_s = _NEVER
+
+    @property
+    def down_reason(self) -> str | None:
+        """Why no broker can be reached; None while there is no sign of that."""
+        self.take_errors()
+        return self._down_reason
+
+    @down_reason.setter
+    def down_reason(self, reason: str | None) -> None:
+        self.take_errors()
+        self._down_reason = reason
+
+    def take_errors(self) -> None:
+        """Handle the errors that librdkafka has reported in calls of `poll`."""
+        while self._errors:
+            with contextlib.suppress(IndexError):  # another thread has taken it
+                self._on_error(self._errors.popleft())
+
+    @property
+    def is_plaintext(self) -> bool:
+        """Whether the connections use neither TLS nor SASL."""
+        return str(self._shared.get("security.protocol", "plaintext")).lower() == "plaintext"
+
+    def warn_as(self, waiting: str) -> None:
+        """Log a warning while no broker can be reached, once and then every minute: `waiting` says what waits."""
+        self._waiting = waiting
 
     def another(self) -> Connection:
-        """To the same cluster, for another thread."""
+        """Return a new connection to the same cluster, for another thread."""
         return Connection(self.bootstrap, self._shared, self.timeout_s)
 
     def admin_client(self) -> AdminClient:
         return self._make(AdminClient, {})
 
-    def producer(self, settings: Mapping[str, Any]) -> Producer:
+    def producer(self, settings: Mapping[str, object]) -> Producer:
         return self._make(Producer, settings)
 
-    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+    def consumer(self, settings: Mapping[str, object]) -> Consumer:
         return self._make(Consumer, settings)
 
-    def _make(self, kind: type[Client], settings: Mapping[str, Any]) -> Client:
+    def _make(self, kind: type[Client], settings: Mapping[str, object]) -> Client:
         try:
-            with _interrupted_afterwards():
+            with _deferred_interrupt():
                 return kind(self._settings(settings))
         except KafkaException as error:
             raise ConfigError(f"librdkafka refuses the configuration: {_library_error(error).str()}") from error
 
     def metadata(self, client: AdminClient | Producer | Consumer) -> Any:
-        """The brokers and all topics, as the library's ClusterMetadata.
+        """Return the brokers and all topics, as the library's ClusterMetadata.
 
-        Raises BrokerUnreachableError, after about a second if nobody listens. Always asks for all topics: a question
-        for one would create it on a cluster that does so.
+        Raises BrokerUnreachableError, after about a second if the connection is refused. Always requests all topics:
+        a request for one topic would create it on a cluster with auto-creation.
         """
         started = time.monotonic()
         while True:
@@ -126,13 +179,13 @@ class Connection:
                 client.poll(0)
                 refused = self.down_reason is not None and elapsed_s >= GIVE_UP_S
                 if _library_error(error).code() not in _UNREACHABLE or refused or elapsed_s >= self.timeout_s:
-                    raise self.error(error, "asking for the topics") from error
+                    raise self.error(error, "cannot fetch the metadata") from error
             else:
                 self.down_reason = None
                 return metadata
 
     def error(self, error: LibraryError | KafkaException, doing: str) -> SkylogError:
-        """What to raise for an error of librdkafka that came while `doing` something."""
+        """Translate an error of librdkafka to the exception to raise. `doing` becomes the start of its message."""
         cause = _library_error(error)
         code = cause.code()
         if code in _UNREACHABLE:
@@ -141,12 +194,12 @@ class Connection:
             return KafkaError(ErrorCode(code), f"{doing}: {cause.str()}")
         return SkylogError(f"{doing}: {cause.str()}")
 
-    def _settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _settings(self, settings: Mapping[str, object]) -> dict[str, Any]:
         return {
             "bootstrap.servers": self.bootstrap,
             "client.id": "skylog",
-            "error_cb": self._on_error,
-            "logger": _LibraryLog(),
+            "error_cb": self._errors.append,
+            "logger": _LibraryLog() if logger.isEnabledFor(logging.DEBUG) else _NoLog(),
             "reconnect.backoff.max.ms": 2000,
             **self._shared,
             **settings,
@@ -154,11 +207,24 @@ class Connection:
 
     def _on_error(self, error: LibraryError) -> None:
         if error.code() == LibraryError._ALL_BROKERS_DOWN:
-            if self.down_reason is None:
-                logger.info("no broker can be reached at %s: %s", self.bootstrap, self._last_reason)
-            self.down_reason = self._last_reason
+            self._down_reason = self._last_reason
+            self._note_outage()
         elif error.code() in _UNREACHABLE and (match := _REASON.fullmatch(error.str())):
             self._last_reason = match[1]
+
+    def _note_outage(self) -> None:
+        """Log the outage. librdkafka reports it again with each failed round of attempts, every few seconds."""
+        now_s = time.monotonic()
+        if now_s - self._down_at_s > _SAME_OUTAGE_S:
+            self._down_since_s = now_s
+            logger.info("no broker can be reached at %s: %s", self.bootstrap, self._last_reason)
+        self._down_at_s = now_s
+        is_lasting = now_s - self._down_since_s >= GIVE_UP_S
+        if self._waiting is not None and is_lasting and now_s - self._warned_at_s >= _WARN_EVERY_S:
+            self._warned_at_s = now_s
+            outage_logger.warning(
+                "no broker can be reached at %s (%s); %s", self.bootstrap, self._last_reason, self._waiting
+            )
 
 
 def _library_error(error: LibraryError | KafkaException) -> LibraryError:

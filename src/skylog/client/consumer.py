@@ -1,4 +1,4 @@
-"""Reading topics as a member of a group."""
+"""Reads topics as a member of a consumer group."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from time import monotonic
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Generic, Literal, Self
 
 from confluent_kafka import Consumer as LibraryConsumer
+from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as LibraryPartition
 
 from skylog.client.admin import Admin
@@ -19,9 +21,9 @@ from skylog.client.errors import TopicNotFoundError
 from skylog.client.inbox import MAX_MESSAGES, Inbox
 from skylog.client.membership import Membership, Start
 from skylog.client.message import Message
-from skylog.client.progress import Progress
-from skylog.client.serializers import Deserializer
-from skylog.client.tier import ConsumerAudit, ConsumerTier
+from skylog.client.offset_tracker import Bookmark, OffsetTracker
+from skylog.client.serializers import Deserializer, ValueT
+from skylog.client.tier import ConsumerTier, ConsumerTierFactory
 from skylog.errors import ConfigError, SkylogError
 from skylog.model import TopicPartition
 
@@ -32,40 +34,43 @@ CommitMode = Literal["auto", "batch", "manual"]
 COMMIT_EVERY_S: Final = 5.0
 _WAIT_S: Final = 0.2
 _ATTEMPTS_S: Final = 30.0
-_TURN_S: Final = 1.0
-_SWIFT_S: Final = 0.05
+_COMMITTED_S: Final = 10.0
+_REFILL_EVERY_S: Final = 1.0
+_FAST_S: Final = 0.05
 _SLOW_S: Final = 0.5
 _SETTINGS: Final[dict[str, Any]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "allow.auto.create.topics": False,
-    "fetch.queue.backoff.ms": 10,  # by default a quick reader is made to wait for a second, again and again
+    "fetch.queue.backoff.ms": 10,  # with the default, a fast reader pauses for a second again and again
     "partition.assignment.strategy": "cooperative-sticky",
-    "auto.offset.reset": "error",  # where to begin is said when a partition is assigned; later it means lost messages
+    "isolation.level": "read_committed",  # librdkafka's default, too
+    "auto.offset.reset": "error",  # the start is chosen on assignment; after that, a missing offset means lost messages
 }
-_REPORTS: Final[dict[str, Any]] = {"acks": "all", "enable.idempotence": True}
+_REPORT_SETTINGS: Final[dict[str, Any]] = {"acks": "all", "enable.idempotence": True}
 
 
-class Consumer:
-    """A member of a consumer group: each partition of the topics is read by one member at a time.
+class Consumer(Generic[ValueT]):
+    """A member of a consumer group. Each partition of the topics is read by one member at a time.
 
         with Consumer("page_views", group="counter") as consumer:
             for message in consumer:
                 count(message.json())
 
-    Every message is delivered at least once: the group moves past a message when the application asks for the next one,
-    or leaves the `with` block without an exception. Iteration waits for more; `stop` ends it from another thread or a
-    signal handler. Otherwise one thread uses a consumer at a time.
+    Every message is delivered at least once: the group moves past a message when you take the next one, or leave the
+    `with` block without an exception. Iteration waits for more messages; `stop` ends it from another thread or a
+    signal handler. All other methods must be called from one thread at a time.
 
     topics: one or several; "^page_.*" for all that match.
-    bootstrap: a broker of the cluster, or several; see Producer.
-    start: where to begin where the group has no offset yet: "earliest" or "latest"; or a function that is given a
-        TopicPartition and returns the offset to begin at, or None for the group's own.
-    commit: "auto" every few seconds; "batch" after each list of `consume`, or run of messages that came together;
-        "manual" only when `commit` is called.
-    deserializer: makes `message.value` of bytes, such as `skylog.client.serializers.from_json`.
-    audit: counts what was consumed; see `skylog.audit.ConsumerAudit`.
-    config: librdkafka's own settings, such as {"session.timeout.ms": 10000}.
+    bootstrap: one or several brokers of the cluster; see Producer.
+    start: where to start in a partition without a committed offset: "earliest" or "latest"; or a function that takes a
+        TopicPartition and returns the offset to start at, or None for the committed one.
+    commit: "auto" every few seconds; "batch" after each list of `consume`, or run of messages that arrived together;
+        "manual" only when you call `commit`.
+    deserializer: converts bytes to `message.value`, such as `skylog.client.serializers.from_json`.
+    audit: counts consumed messages; see `skylog.audit.ConsumerAudit`.
+    config: librdkafka's own settings, such as {"session.timeout.ms": 10000}. By default only committed messages are
+        delivered; {"isolation.level": "read_uncommitted"} also delivers those of open and aborted transactions.
     """
 
     def __init__(
@@ -76,13 +81,13 @@ class Consumer:
         *,
         start: Start = "earliest",
         commit: CommitMode = "auto",
-        deserializer: Deserializer | None = None,
-        audit: ConsumerAudit | None = None,
-        config: Mapping[str, Any] | None = None,
+        deserializer: Deserializer[ValueT] | None = None,
+        audit: ConsumerTierFactory | None = None,
+        config: Mapping[str, object] | None = None,
     ) -> None:
         names = [topics] if isinstance(topics, str) else list(topics)
         if not group or not names or not all(names):
-            raise ConfigError("a consumer needs the name of its group, and of a topic at least")
+            raise ConfigError("a consumer needs a group name and at least one topic")
         if commit not in ("auto", "batch", "manual"):
             raise ConfigError(f"commit={commit!r}: expected auto, batch or manual")
         if start not in ("earliest", "latest") and not callable(start):
@@ -90,12 +95,13 @@ class Consumer:
         self.group = group
         self._commit_mode = commit
         self._connection = Connection(bootstrap, config)
+        self._connection.warn_as(f"group '{group}' waits")
         settings = {**_SETTINGS, **(config or {}), "group.id": group, "on_commit": self._on_commit}
         self._client: LibraryConsumer = self._connection.consumer(settings)
         self._inbox = Inbox(self._client, self._connection, deserializer)
-        self._progress = Progress(group, self._client, self._connection, self._inbox)
+        self._tracker = OffsetTracker(group, self._client, self._connection, self._inbox)
         self._membership = Membership(
-            self._progress,
+            self._tracker,
             start,
             self._before_revoke,
             is_cooperative="cooperative" in settings["partition.assignment.strategy"],
@@ -104,73 +110,140 @@ class Consumer:
         self._fill_count = 1
         self._was_full = False
         self._filled_at = self._committed_at = monotonic()
-        self._turn_ends = self._filled_at + _TURN_S
+        self._refill_at = self._filled_at + _REFILL_EVERY_S
         self._stopped = self._closed = False
         self._membership.join(names)
 
-    def __iter__(self) -> Iterator[Message]:
-        """Every message, waiting for more, until `stop` or `close`."""
+    def __iter__(self) -> Iterator[Message[ValueT]]:
+        """Yield messages, waiting for more, until `stop` or `close`."""
         take = self.take
         while not self._stopped:
             while (message := take()) is not None:
                 yield message
             self.refill()
 
-    def take(self) -> Message | None:
-        """The next message that is here already; None where there is none, or it is time to `refill`. Never waits."""
+    def take(self) -> Message[ValueT] | None:
+        """Return the next buffered message; None if there is none, or if `refill` is due. Never waits."""
         ready = self._inbox.ready
-        if not ready or self._stopped or monotonic() > self._turn_ends:
+        if not ready or self._stopped or monotonic() > self._refill_at:
             return None
-        progress = self._progress
-        message = progress.hand = ready[0]  # in hand before it is gone from here: Ctrl-C may come in between
+        tracker = self._tracker
+        message = tracker.current = ready[0]  # set before it is removed: Ctrl-C may come in between
         ready.popleft()
-        if progress.taken is not None:
-            progress.taken.append(message.raw)
+        if tracker.uncounted is not None:
+            tracker.uncounted.append(message.raw)
         return message
 
     def refill(self) -> None:
-        """Commit if it is time, show librdkafka that the application lives, and get more messages if there are none."""
+        """Commit if due, poll librdkafka so that the member stays alive, and fetch messages if none are buffered."""
         if self._stopped:
             return
-        self._between()
+        self._finish_current()
         if self._inbox.ready:
             self._fill(0, 1)
         else:
             self._fill(_WAIT_S, self._fill_count)
 
-    def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
-        """The next messages, as many as there are; none if `timeout_s` pass without one."""
+    def keep_alive(self) -> None:
+        """Stay a member of the group while a message takes long: call this every few seconds, from the same thread.
+
+        Without it, a member is removed after `max.poll.interval.ms`, five minutes. Does not finish the message.
+        """
         self._check_open()
-        ready, progress = self._inbox.ready, self._progress
-        self._between()
+        is_full = len(self._inbox.ready) >= MAX_MESSAGES
+        if is_full:
+            self._client.pause(self._client.assignment())
+        self._fill(0, 1)
+        if is_full:
+            self._client.resume(self._client.assignment())
+
+    def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message[ValueT]]:
+        """Return the next available messages; an empty list if none arrives within `timeout_s`."""
+        self._check_open()
+        ready, tracker = self._inbox.ready, self._tracker
+        self._finish_current()
         deadline = monotonic() + timeout_s
         self._fill(0, 1 if ready else max_messages)
         while not ready and (left_s := deadline - monotonic()) > 0:
-            self._fill(left_s, max_messages)
-        messages = progress.hand = list(islice(ready, max_messages))
+            self._fill(min(left_s, _WAIT_S), max_messages)  # what a callback raises comes after the fill
+        messages = list(islice(ready, max_messages))
+        tracker.current = messages
         for _ in messages:
             ready.popleft()
-        if progress.taken is not None:
-            progress.taken.extend(message.raw for message in messages)
+        if tracker.uncounted is not None:
+            tracker.uncounted.extend(message.raw for message in messages)
         return messages
 
     def commit(self) -> None:
-        """Move the group past every message that was handed out, the last one included. Raises SkylogError."""
+        """Commit the offsets of all messages returned so far, including the last one. Raises SkylogError."""
         self._check_open()
-        self._progress.commit(wait=True, with_hand=True)
+        self._tracker.commit(wait=True, with_current=True)
         self._committed_at = monotonic()
+
+    # -- positions in a transaction, for `Producer.transaction`
+
+    def group_metadata(self) -> object:
+        """Return the member's generation, which a transaction is checked against. Raises ConfigError."""
+        self._check_open()
+        if self._commit_mode != "manual":
+            raise ConfigError('a consumer whose offsets are part of a transaction needs commit="manual"')
+        return self._client.consumer_group_metadata()
+
+    def bookmark(self) -> Bookmark:
+        """Return the offset of the first message in each partition that is not finished."""
+        return self._tracker.bookmark()
+
+    def has_lost_partitions_since(self, bookmark: Bookmark) -> bool:
+        """Whether a rebalance has taken partitions from this member."""
+        return self._tracker.revoked_count != bookmark.revoked_count
+
+    def finish_returned(self) -> list[LibraryPartition]:
+        """Finish all messages returned so far, and return the offsets to commit for them."""
+        offsets = self._tracker.uncommitted(with_current=True)
+        self._tracker.current = None
+        return offsets
+
+    def committed(self, offsets: list[LibraryPartition]) -> None:
+        """Called when a transaction has committed offsets."""
+        self._tracker.on_commit(None, offsets)
+
+    def go_back(self, bookmark: Bookmark, *, check_committed: bool = False) -> None:
+        """Deliver again what was returned after a bookmark, in the partitions of this member.
+
+        `check_committed` skips what is committed by now.
+        """
+        if self._closed:
+            return
+        owned = self.assignment
+        offsets = {key: offset for key, offset in self._tracker.places_at(bookmark).items() if key in owned}
+        if check_committed:
+            offsets = self._after_committed(offsets)
+        if offsets:
+            self._membership.move(offsets)
+
+    def _after_committed(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Raise offsets to the committed ones. Those that cannot be read are ignored: better twice than never."""
+        found: list[LibraryPartition] = []
+        try:
+            if offsets:
+                found = self._client.committed([LibraryPartition(*key) for key in offsets], timeout=_COMMITTED_S)
+        except KafkaException as error:
+            logger.warning("group '%s' may get messages again: %s", self.group, error.args[0].str())
+        committed = {TopicPartition(each.topic, each.partition): int(each.offset) for each in found}
+        return {key: max(offset, committed.get(key, offset)) for key, offset in offsets.items()}
 
     @property
     def is_stopped(self) -> bool:
+        """Whether `stop` or `close` was called."""
         return self._stopped
 
     def stop(self) -> None:
-        """End the iteration, from any thread. The consumer has still to be closed."""
+        """End the iteration, from any thread. You still have to close the consumer."""
         self._stopped = True
 
     def close(self) -> None:
-        """Commit what was handed out, unless commits are manual, and leave the group."""
-        self._progress.hand = None
+        """Commit all messages returned so far, unless commits are manual, and leave the group."""
+        self._tracker.current = None
         self._leave()
 
     def __enter__(self) -> Self:
@@ -180,36 +253,36 @@ class Consumer:
         if failure is None:
             self.close()
         else:
-            self._leave()  # what is in hand was not finished: it comes again
+            self._leave()  # the current messages were not finished: they are delivered again
 
     def _check_open(self) -> None:
         if self._closed:
-            raise SkylogError("this consumer is closed; make a new one")
+            raise SkylogError("this consumer is closed; create a new one")
 
-    # -- moving
+    # -- seeking
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that this member owns now."""
+        """The partitions that are assigned to this member."""
         return self._membership.assignment
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset to read next, in each partition that has been read from."""
-        return self._progress.next_offsets(with_hand=True)
+        """The next offset to read in each partition that has been read from."""
+        return self._tracker.next_offsets(with_current=True)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go to an offset of a partition that this member owns."""
+        """Continue at an offset of a partition that is assigned to this member."""
         self._membership.move({TopicPartition(topic, partition): offset})
 
     def rewind(self) -> None:
-        """Go to the oldest message of every partition that this member owns."""
+        """Continue at the oldest message of every partition that is assigned to this member."""
         owned = self._membership.wait_for_assignment()
         ranges = Admin(self._connection).offset_ranges(owned)
         self._membership.move({key: ranges[key].start_offset for key in owned})
 
     def seek_to_time(self, timestamp_ms: int) -> None:
-        """Go to the first message at or after a time, or the end, in every partition that this member owns."""
+        """Continue at the first message at or after a time, or at the end, in every partition of this member."""
         owned = self._membership.wait_for_assignment()
         admin = Admin(self._connection)
         found, ranges = admin.offsets_at(owned, timestamp_ms), admin.offset_ranges(owned)
@@ -219,7 +292,7 @@ class Consumer:
 
     def _fill(self, timeout_s: float, max_messages: int) -> None:
         self._membership.before_fill()
-        self._progress.mark()
+        self._tracker.mark()
         before = len(self._inbox.ready)
         try:
             self._inbox.fill(timeout_s, max_messages)
@@ -227,12 +300,12 @@ class Consumer:
             logger.warning("%s; group '%s' waits for it", error, self.group)
         self._was_full = len(self._inbox.ready) - before >= max_messages
         self._filled_at = monotonic()
-        self._turn_ends = self._filled_at + _TURN_S
+        self._refill_at = self._filled_at + _REFILL_EVERY_S
         self._membership.after_fill()
 
-    def _between(self) -> None:
-        """Everything handed out is done with: commit it if it is time."""
-        self._progress.hand = None
+    def _finish_current(self) -> None:
+        """Mark all returned messages as processed, and commit them if due."""
+        self._tracker.current = None
         now = monotonic()
         if self._commit_mode == "batch":
             self._commit_quietly(wait=True)
@@ -241,53 +314,56 @@ class Consumer:
             self._commit_quietly(wait=False)
         if self._tier is not None:
             self._tier.tick()
-        # A slow application is given few messages at a time, a quick one many: fewer would have to come again.
+        # A slow application gets few messages at a time, a fast one many: fewer are delivered again after a crash.
         took_s = now - self._filled_at
-        if took_s < _SWIFT_S and self._was_full:
+        if took_s < _FAST_S and self._was_full:
             self._fill_count = min(self._fill_count * 2, MAX_MESSAGES)
         elif took_s > _SLOW_S:
             self._fill_count = max(self._fill_count // 2, 1)
 
     def _commit_quietly(self, *, wait: bool) -> None:
-        """A commit that nobody asked for must not stop the application: the next one makes up for it."""
+        """Commit in the background. A failure must not stop the application: the next commit covers it."""
         try:
-            self._progress.commit(wait=wait, with_hand=False)
+            self._tracker.commit(wait=wait, with_current=False)
         except SkylogError as error:
             logger.warning("%s", error)
 
     # -- the group
 
-    def _open_tier(self, audit: ConsumerAudit | None) -> None:
+    def _open_tier(self, audit: ConsumerTierFactory | None) -> None:
         self._tier: ConsumerTier | None = None
         self._engine: Engine | None = None
         if audit is not None:
-            self._engine = Engine(self._connection.another(), _REPORTS)
+            self._engine = Engine(self._connection.another(), _REPORT_SETTINGS)
             self._tier = audit.open_consumer(self.group, self._engine.publish)
-            self._progress.count_with(self._tier)
+            self._tracker.set_tier(self._tier)
 
     def _before_revoke(self) -> None:
-        """Called by librdkafka, so nobody may be asked here whether a broker is there: `poll` and `list_topics` in a
-        callback take confluent-kafka's note of the outer call away, and its next callback aborts the process."""
+        """Called by librdkafka, so this must not check whether a broker answers: `poll` and `list_topics` in a callback
+        clear confluent-kafka's state of the outer call, and its next callback aborts the process."""
         if self._commit_mode == "manual":
             return
         if self._connection.down_reason is None:
             self._commit_quietly(wait=True)
-        elif not self._closed:  # `close` has tried already
-            logger.warning("group '%s' loses partitions without a broker: what was read last comes again", self.group)
+        elif not self._closed:  # `close` has already tried
+            logger.warning(
+                "group '%s' loses partitions while no broker is reachable: the last messages are delivered again",
+                self.group,
+            )
 
-    def _on_commit(self, error: Any, partitions: list[LibraryPartition]) -> None:
-        self._progress.on_commit(error, partitions)
+    def _on_commit(self, error: LibraryError | None, partitions: list[LibraryPartition]) -> None:
+        self._tracker.on_commit(error, partitions)
 
     def _leave(self) -> None:
         if self._closed:
             return
         self._stopped = self._closed = True
-        if not self._inbox.is_torn:
-            with contextlib.suppress(SkylogError):  # to hear whether a broker is there; other errors matter no more
+        if not self._inbox.is_interrupted:
+            with contextlib.suppress(SkylogError):  # updates `down_reason`; other errors no longer matter
                 self._inbox.fill(0, 1)
         if self._commit_mode != "manual":
             self._commit_quietly(wait=True)
-        self._client.close()  # tells the group, and revokes what is owned
+        self._client.close()  # leaves the group, which revokes the partitions
         if self._tier is not None and self._engine is not None:
             self._tier.close()
             self._engine.close(_ATTEMPTS_S)

@@ -1,4 +1,4 @@
-"""What becomes of one message that was sent: a future, made cheap enough to be made for every message."""
+"""The result of sending one message: a future, cheap enough to create one for every message."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S: Final = 1.0
+_CHECK_S: Final = 1.0
 
 
 class Position(NamedTuple):
-    """Where a message is stored. The offset is -1 where nobody was asked for it (acks=0)."""
+    """Where a message is stored. The offset is -1 if the broker did not return one (acks=0)."""
 
     topic: str
     partition: int
@@ -32,11 +32,11 @@ class Position(NamedTuple):
 
 
 class Delivery:
-    """The fate of a message, as a future: `done`, `result`, `exception`, `add_done_callback`.
+    """The outcome of a sent message, as a future: `done`, `result`, `exception`, `add_done_callback`.
 
-    `_state` is the engine until librdkafka calls the object itself, on the thread that listens; then it is where the
-    message is stored, or the error. That call takes no lock: it sets the state and then looks whether anybody waits,
-    while a waiter puts itself among the engine's waiters and then looks at the state, so one of them sees the other.
+    `_state` is the engine until librdkafka calls the object, on the thread that polls; then it is the position or the
+    error. That call takes no lock: it sets the state and then checks for waiters, while a waiter registers with the
+    engine and then checks the state. So at least one of them sees the other.
     """
 
     __slots__ = ("_state", "topic")
@@ -57,50 +57,51 @@ class Delivery:
             engine.run_waiters(self)
 
     def done(self) -> bool:
+        """Whether the outcome is known."""
         return isinstance(self._state, tuple | DeliveryError)
 
     def result(self, timeout_s: float | None = None) -> Position:
-        """Wait until the message is stored. Raises DeliveryError if it will not be, TimeoutError if it takes longer."""
+        """Wait until the message is stored. Raises DeliveryError if it failed, TimeoutError if it takes longer."""
         outcome = self._wait(timeout_s)
         if isinstance(outcome, DeliveryError):
             raise outcome
         return Position(self.topic, *outcome)
 
     def exception(self, timeout_s: float | None = None) -> DeliveryError | None:
-        """Wait like `result`; what it would raise."""
+        """Wait like `result`, and return the DeliveryError that it would raise, or None."""
         outcome = self._wait(timeout_s)
         return outcome if isinstance(outcome, DeliveryError) else None
 
     def add_done_callback(self, callback: Callable[[Delivery], None]) -> None:
-        """Call back when the fate is known: on the thread that hears of it, or at once."""
+        """Call `callback` when the outcome is known: on the thread that polls, or immediately."""
         state = self._state
         if isinstance(state, tuple | DeliveryError):
-            call_back(callback, self)
+            run_callback(callback, self)
             return
         state.add_waiter(self, callback)
         if self.done():
             state.run_waiters(self)
 
     def withdrawn(self) -> None:
-        """The message was never handed over."""
+        """Called if the message was never passed to librdkafka."""
 
     def _wait(self, timeout_s: float | None) -> tuple[int, int] | DeliveryError:
         if not self.done():
             self._await(timeout_s)
         if isinstance(self._state, tuple | DeliveryError):
             return self._state
-        raise TimeoutError(f"nothing is known yet of a message to '{self.topic}' after {timeout_s} s")
+        raise TimeoutError(f"no result of a message to '{self.topic}' after {timeout_s} s")
 
     def _await(self, timeout_s: float | None) -> None:
         settled = threading.Event()
         engine: Any = self._state
         self.add_done_callback(lambda _: settled.set())
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not settled.wait(_LOOK_S if deadline is None else min(_LOOK_S, max(deadline - time.monotonic(), 0))):
+        while not settled.wait(_CHECK_S if deadline is None else min(_CHECK_S, max(deadline - time.monotonic(), 0))):
             if deadline is not None and time.monotonic() >= deadline:
                 return
-            if not len(engine.client) and not settled.wait(_LOOK_S):
-                # Ctrl-C has hit the very moment in which it was told.
+            if not len(engine.client) and not settled.wait(_CHECK_S):
+                # Ctrl-C interrupted the delivery callback, which will not run again.
                 self._state = DeliveryError(self.topic, None, "its report was interrupted", may_be_stored=True)
                 return
 
@@ -113,7 +114,7 @@ class Delivery:
 
 
 class AuditedDelivery(Delivery):
-    """A delivery that an audit hears of, too."""
+    """A delivery that also reports to an audit tier."""
 
     __slots__ = ("_sent_ms", "_tier")
 
@@ -138,9 +139,9 @@ class AuditedDelivery(Delivery):
         self._tier.failed(self.topic, self._sent_ms, may_be_stored=False)
 
 
-def call_back(callback: Callable[[Any], object], argument: Any) -> None:
-    """Run what an application wants to be called with; if that fails, nothing else does."""
+def run_callback(callback: Callable[[Any], object], argument: Any) -> None:
+    """Run a callback of the application, and log its exception."""
     try:
         callback(argument)
     except Exception:
-        logger.exception("a callback has failed")
+        logger.exception("a callback failed")

@@ -1,4 +1,4 @@
-"""librdkafka's producer, and who hears what became of its messages: its own thread, or those who send."""
+"""Wraps librdkafka's producer and polls its delivery reports: on a thread of its own, or on the sending threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import KafkaException
@@ -18,24 +18,27 @@ from confluent_kafka import Producer as LibraryProducer
 
 from skylog.client.admin import Admin
 from skylog.client.connection import Connection
-from skylog.client.delivery import Delivery, call_back
+from skylog.client.delivery import Delivery, run_callback
 from skylog.client.errors import BrokerUnreachableError, DeliveryError
-from skylog.client.tier import ProducerAudit
+from skylog.client.tier import ProducerTierFactory
 from skylog.errors import ErrorCode, KafkaError, SkylogError
+
+if TYPE_CHECKING:
+    from skylog.client.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
 POLL_S: Final = 0.05
 EXIT_S: Final = 30.0
-LISTEN_EVERY: Final = 64
+POLL_EVERY: Final = 64
 _WARN_EVERY_S: Final = 10.0
 _NEVER: Final = -1e9
-_MAKE_TOPIC_EVERY_S: Final = 5.0
+_CREATE_TOPIC_EVERY_S: Final = 5.0
 _ANY_PARTITION: Final = -1
-_REST_S: Final = 0.02
+_IDLE_S: Final = 0.02
 
-# After these nobody can tell whether the broker has stored the message.
-_UNKNOWN_FATE: Final = frozenset(
+# After these errors it is unknown whether the broker has stored the message.
+_UNKNOWN_OUTCOME: Final = frozenset(
     {
         LibraryError._MSG_TIMED_OUT,
         LibraryError._TIMED_OUT,
@@ -51,69 +54,73 @@ _GIVEN_UP: Final = frozenset({LibraryError._MSG_TIMED_OUT, LibraryError._PURGE_Q
 class Engine:
     """A running producer.
 
-    `produce` is librdkafka's own function and never waits: BufferError says that its queue is full. Delivery reports
-    are heard by one thread at a time. While messages are sent, those who send listen now and then: a thread beside them
-    would take the interpreter from them for every batch. Otherwise the engine's own thread does.
+    `produce` is librdkafka's own function. It never waits, and raises BufferError if the queue is full. One thread at a
+    time polls delivery reports. While messages are sent, the sending threads poll now and then: a separate thread would
+    take the interpreter lock from them for every batch. Otherwise the engine's own thread polls.
     """
 
-    def __init__(self, connection: Connection, settings: Mapping[str, Any], audit: ProducerAudit | None = None) -> None:
+    def __init__(
+        self, connection: Connection, settings: Mapping[str, Any], audit: ProducerTierFactory | None = None
+    ) -> None:
         self.delivered_count = 0
         self.failed_count = 0
         self.sent_count = 0
-        self._hearing = threading.Lock()
+        self.unfinished: Transaction | None = None  # ended, but librdkafka does not know the result yet
+        self.is_awaited = False  # then this thread polls all the time: a sender that awaits each result does not
+        self._polling = threading.Lock()
         self.waiters: dict[Delivery, list[Callable[[Delivery], None]]] = {}
         self._waiting = threading.Lock()
         self._connection = connection
         self.client: LibraryProducer = connection.producer({**settings, "on_delivery": self._on_delivery})
         self.produce = self.client.produce
         self.tier = None if audit is None else audit.open_producer(self.publish)
-        self._turn = threading.Condition()
-        self._flushing = self._hurried = 0  # how many wait for a flush; for anything at all
+        self._polled = threading.Condition()
+        self._flushing = self._waiting_count = 0  # threads that wait for a flush; for any poll
         self._stopping = False
         self._warned_at = self._tried_topic_at = _NEVER
-        self._unsaid = 0
-        self._topics_made: set[str] = set()
+        self._unlogged = 0
+        self._created_topics: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="skylog-producer", daemon=True)
         self._thread.start()
         _engines.add(self)
         _close_with_the_worker()
 
-    def listen(self) -> None:
-        """Hear what there is to hear, unless somebody does already."""
-        if self._hearing.acquire(blocking=False):
+    def poll(self) -> None:
+        """Handle pending delivery reports, unless another thread is doing it."""
+        if self._polling.acquire(blocking=False):
             try:
-                call_back(self.client.poll, 0)
+                run_callback(self.client.poll, 0)
             finally:
-                self._hearing.release()
+                self._polling.release()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until the thread has heard something, or for so long."""
-        with self._turn:
-            self._hurried += 1
+        """Wait until the engine's thread has polled once, at most `timeout_s`."""
+        with self._polled:
+            self._waiting_count += 1
             try:
-                self._turn.wait(timeout_s)
+                self._polled.wait(timeout_s)
             finally:
-                self._hurried -= 1
+                self._waiting_count -= 1
 
     def flush(self, timeout_s: float | None) -> int:
-        """Send without lingering and wait; how many messages are still not settled."""
+        """Send without lingering and wait; return the number of messages without a result."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._turn:
+        with self._polled:
             self._flushing += 1
-            self._hurried += 1
+            self._waiting_count += 1
             try:
                 while len(self.client) and self._thread.is_alive():
                     left_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
                     if left_s <= 0:
                         break
-                    self._turn.wait(left_s)
+                    self._polled.wait(left_s)
             finally:
                 self._flushing -= 1
-                self._hurried -= 1
+                self._waiting_count -= 1
         return len(self.client)
 
     def close(self, timeout_s: float | None) -> int:
-        """Flush, publish the audit's last reports, and end; how many messages have been given up."""
+        """Flush, publish the audit's last reports, and stop; return the number of undelivered messages."""
         if not self._thread.is_alive():
             return 0
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -122,45 +129,45 @@ class Engine:
             self.client.purge(in_queue=True, in_flight=True, blocking=False)
             self.flush(POLL_S)
         if self.tier is not None:
-            self._tried_topic_at = _NEVER  # the last reports do not wait: there is no later
+            self._tried_topic_at = _NEVER  # the last reports cannot wait for another attempt
             self.tier.close()
             self.flush(None if deadline is None else max(deadline - time.monotonic(), POLL_S))
             self.client.purge(in_queue=True, in_flight=True, blocking=False)
-        self.abandon()
+        self.stop_when_empty()
         self._thread.join()
         return left
 
-    def abandon(self) -> None:
-        """Nobody will send any more: end as soon as everything is settled."""
+    def stop_when_empty(self) -> None:
+        """Stop the thread as soon as every message has a result. No more messages may be sent."""
         self._stopping = True
 
-    def forsake(self) -> None:
-        """In the child of a fork: the threads are gone, and freeing librdkafka's handle would wait for them."""
+    def leak_after_fork(self) -> None:
+        """Never free librdkafka's handle in the child of a fork: its threads are gone, and freeing waits for them."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.client))
         _engines.discard(self)
 
     def publish(self, topic: str, value: bytes, done: Callable[[bool], None]) -> None:
-        """Send an audit's report; see `tier.Publish`. It passes no tier itself and is not counted."""
+        """Send a report of the audit; see `tier.Publish`. Reports are not audited and not counted."""
 
         def on_delivery(error: LibraryError | None, _message: LibraryMessage) -> None:
             done(error is None)
 
         try:
-            self._make_topic(topic)
+            self._create_topic(topic)
             self.produce(topic, value, None, _ANY_PARTITION, on_delivery)
         except (BufferError, KafkaException, SkylogError) as error:
-            logger.debug("a report of the audit waits: %s", error)  # the audit tries again until it is stored
+            logger.debug("an audit report is delayed: %s", error)  # the audit retries until it is stored
             done(False)
 
     def fail(self, error: LibraryError, topic: str, partition: int | None) -> DeliveryError:
-        """A message has failed: count it, and say so, now and then, even if nobody asks for the result."""
+        """Count a failed message and log it, at most every few seconds, even if the caller ignores the result."""
         failure = self.explain(error, topic, partition)
         self.failed_count += 1
-        self._unsaid += 1
+        self._unlogged += 1
         if time.monotonic() - self._warned_at >= _WARN_EVERY_S:
-            logger.warning("%s (failed since the last such line: %d)", failure, self._unsaid)
+            logger.warning("%s (failed since the last such line: %d)", failure, self._unlogged)
             self._warned_at = time.monotonic()
-            self._unsaid = 0
+            self._unlogged = 0
         return failure
 
     def explain(self, error: LibraryError, topic: str, partition: int | None) -> DeliveryError:
@@ -169,37 +176,39 @@ class Engine:
             reason = f"there is no such topic; create it with: skylog topics create {topic}"
         elif code == LibraryError._UNKNOWN_PARTITION:
             reason = f"there is no such partition; see: skylog topics describe {topic}"
+        elif code == LibraryError._STATE:
+            reason = "a producer with a transactional id sends inside of `with producer.transaction()`"
         elif code in _GIVEN_UP and self._connection.down_reason is not None:
             reason = str(BrokerUnreachableError(self._connection.bootstrap, self._connection.down_reason))
         elif code in _GIVEN_UP:
-            reason = "no acknowledgement came in time"
+            reason = "no acknowledgement arrived in time"
         else:
             reason = error.str()
         where = None if partition is None or partition < 0 else partition
-        return DeliveryError(topic, where, reason, may_be_stored=code in _UNKNOWN_FATE)
+        return DeliveryError(topic, where, reason, may_be_stored=code in _UNKNOWN_OUTCOME)
 
     def add_waiter(self, delivery: Delivery, waiter: Callable[[Delivery], None]) -> None:
         with self._waiting:
             self.waiters.setdefault(delivery, []).append(waiter)
 
     def run_waiters(self, delivery: Delivery) -> None:
-        """The fate of a message is known: tell those who wait for it, once."""
+        """Call the waiters of a message whose result is known, once."""
         with self._waiting:
             waiters = self.waiters.pop(delivery, ())
         for waiter in waiters:
-            call_back(waiter, delivery)
+            run_callback(waiter, delivery)
 
     def _on_delivery(self, error: LibraryError | None, message: LibraryMessage) -> None:
-        """Of messages that nobody holds a Delivery of."""
+        """Handle the report of a message that was sent without a Delivery."""
         if error is None:
             self.delivered_count += 1
         else:
             self.fail(error, message.topic() or "", message.partition())
 
-    def _make_topic(self, topic: str) -> None:
-        if topic in self._topics_made:
+    def _create_topic(self, topic: str) -> None:
+        if topic in self._created_topics:
             return
-        if time.monotonic() - self._tried_topic_at < _MAKE_TOPIC_EVERY_S:
+        if time.monotonic() - self._tried_topic_at < _CREATE_TOPIC_EVERY_S:
             raise SkylogError(f"topic '{topic}' could not be created a moment ago")
         self._tried_topic_at = time.monotonic()
         try:
@@ -207,25 +216,26 @@ class Engine:
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-        self._topics_made.add(topic)
+        self._created_topics.add(topic)
 
     def _run(self) -> None:
         client = self.client
         delivered_count = sent_count = 0
         while not self._stopping or len(client):
-            if self.sent_count - sent_count >= LISTEN_EVERY and not self.waiters and not self._hurried:
+            are_senders_busy = self.sent_count - sent_count >= POLL_EVERY and not self.is_awaited
+            if are_senders_busy and not self.waiters and not self._waiting_count:
                 sent_count = self.sent_count
-                time.sleep(_REST_S)  # those who send are listening
+                time.sleep(_IDLE_S)  # the sending threads poll
                 continue
-            with self._hearing:
-                call_back(client.flush if self._flushing else client.poll, POLL_S)
+            with self._polling:
+                run_callback(client.flush if self._flushing else client.poll, POLL_S)
             if self.delivered_count != delivered_count:
                 delivered_count = self.delivered_count
                 self._connection.down_reason = None
             if self.tier is not None:
-                call_back(lambda tier: tier.tick(), self.tier)
-            with self._turn:
-                self._turn.notify_all()
+                run_callback(lambda tier: tier.tick(), self.tier)
+            with self._polled:
+                self._polled.notify_all()
         _engines.discard(self)
 
 
@@ -233,16 +243,16 @@ _engines: set[Engine] = set()
 
 
 def _close_at_exit() -> None:
-    """What is still queued when the process ends is sent first."""
+    """Send queued messages before the process exits."""
     deadline = time.monotonic() + EXIT_S
     for engine in tuple(_engines):
         left = engine.close(max(deadline - time.monotonic(), POLL_S))
         if left:
-            logger.error("%d messages were not delivered before the process ended", left)
+            logger.error("%d messages were not delivered before the process exited", left)
 
 
 def _close_with_the_worker() -> None:
-    """A process of multiprocessing's ends without exit handlers, and has its own."""
+    """Register the exit handler in a multiprocessing worker, which skips those of `atexit`."""
     if multiprocessing.parent_process() is not None:
         from multiprocessing.util import Finalize
 

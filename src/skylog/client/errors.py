@@ -1,4 +1,4 @@
-"""What goes wrong on the way to a cluster, said so that the reader knows what to do next."""
+"""Errors of clients. Each message explains what to do next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BrokerUnreachableError(SkylogError):
 
 
 class TopicNotFoundError(KafkaError):
-    """A topic that the cluster does not have. `nearest` are the names that it may have been meant to be."""
+    """The cluster has no such topic. `nearest` are existing topics with similar names."""
 
     def __init__(self, topic: str, known: Iterable[str]) -> None:
         self.topic = topic
@@ -29,24 +29,24 @@ class TopicNotFoundError(KafkaError):
 
 
 class SerializeError(SkylogError):
-    """A value that cannot be made into bytes."""
+    """A value that cannot be serialized."""
 
 
 class DeserializeError(SkylogError):
-    """A message that is not what the application takes it for. `offset + 1` is where to go on without it."""
+    """A message that the deserializer cannot read. To skip it, continue at `offset + 1`."""
 
     def __init__(self, topic: str, partition: int, offset: int, cause: object) -> None:
         super().__init__(
             f"the value of {topic}-{partition} at offset {offset} cannot be read ({cause}); "
-            f"look at it with: skylog tail {topic} --partition {partition} --offset {offset} -n 1 --no-follow"
+            f"show it with: skylog tail {topic} --partition {partition} --offset {offset} -n 1 --no-follow"
         )
         self.topic, self.partition, self.offset = topic, partition, offset
 
 
 class DeliveryError(SkylogError):
-    """A message that was not stored, or of which nobody can tell.
+    """A message that was not stored, or whose outcome is unknown.
 
-    `may_be_stored` says which: where it is true, sending again may store it twice.
+    If `may_be_stored` is true, the outcome is unknown and sending it again may store it twice.
     """
 
     def __init__(self, topic: str, partition: int | None, reason: str, *, may_be_stored: bool) -> None:
@@ -56,17 +56,51 @@ class DeliveryError(SkylogError):
 
 
 class BufferFullError(SkylogError):
-    """Messages come faster than a cluster takes them, or no broker takes them at all."""
+    """The queue is full: messages are sent faster than the cluster accepts them, or no broker is reachable."""
+
+
+class TransactionAbortedError(SkylogError):
+    """A transaction that could not be committed. Nothing of it counts; do its work again in another one."""
+
+    def __init__(self, transactional_id: str, reason: str) -> None:
+        super().__init__(f"the transaction of '{transactional_id}' was aborted: {reason}; do its work again")
+        self.transactional_id = transactional_id
+
+
+class TransactionUnknownError(SkylogError):
+    """A transaction of which it is not known whether it was committed. Do not do its work again.
+
+    The next transaction of the same producer gets the result: it begins if this one was committed, and raises
+    TransactionAbortedError if it was not. Or create a new producer with the same transactional id, and new consumers.
+    """
+
+    def __init__(self, transactional_id: str, reason: str) -> None:
+        super().__init__(
+            f"it is not known whether the transaction of '{transactional_id}' was committed: {reason}; "
+            "the next transaction of this producer finds out; or create a new producer and new consumers"
+        )
+        self.transactional_id = transactional_id
+
+
+class ProducerFencedError(SkylogError):
+    """Another producer has started with the same transactional id, or a transaction took too long."""
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(
+            f"another producer has started with the transactional id '{transactional_id}', or its transaction took "
+            "longer than transaction.timeout.ms; close this one, and create another one if it is to go on"
+        )
+        self.transactional_id = transactional_id
 
 
 class OffsetOutOfRangeError(KafkaError):
-    """The log does not have the offset that is to be read next: retention has taken it, or it was never written."""
+    """The log does not hold the next offset to read: retention has deleted it, or it was never written."""
 
     def __init__(self, topic: str, partition: int, offset: int, start_offset: int, end_offset: int) -> None:
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{topic}-{partition} has no offset {offset}: it holds {start_offset} up to {end_offset}; "
-            f"go on from {start_offset} (the oldest) or {end_offset} (the next to come)",
+            f"continue at {start_offset} (the oldest) or {end_offset} (the next new message)",
         )
         self.topic, self.partition, self.offset = topic, partition, offset
         self.start_offset, self.end_offset = start_offset, end_offset

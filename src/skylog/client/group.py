@@ -1,4 +1,4 @@
-"""What a cluster tells of a consumer group, and what a reset of its offsets comes to."""
+"""The description of a consumer group, and the plan of an offset reset."""
 
 from __future__ import annotations
 
@@ -13,26 +13,34 @@ from skylog.errors import ErrorCode, KafkaError
 from skylog.model import TopicPartition
 
 DEAD: Final = "Dead"
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
 _NAMED_MEMBERS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A consumer in a group. `partitions` are those it was given; none while the group rebalances."""
+    """A consumer in a group. `partitions` is its assignment; empty while a classic group rebalances.
+
+    In the consumer protocol, `target` is the assignment that it moves towards, and `epoch` tells how far it is. Both
+    are None in a classic group; `epoch` also where it cannot be read.
+    """
 
     member_id: str
     client_id: str
     host: str
     instance_id: str | None
     partitions: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] | None = None
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """How far a group is in one partition.
+    """The progress of a group in one partition.
 
-    `committed_offset` is None before the first commit, `offsets` once the partition is gone, `member` while nobody
-    reads it.
+    `committed_offset` is None before the first commit, `offsets` is None if the partition is unavailable or deleted,
+    `member` is None while no member reads it.
     """
 
     partition: TopicPartition
@@ -42,7 +50,7 @@ class GroupPartition:
 
     @property
     def lag(self) -> int | None:
-        """How many offsets are still to be read: from the commit or, where that is no more, from the log's start."""
+        """The number of offsets left to read: from the committed one or, if it is deleted, from the log's start."""
         if self.offsets is None:
             return None
         start_offset, end_offset = self.offsets.start_offset, self.offsets.end_offset
@@ -51,10 +59,11 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """A group with its members and its partitions, in the order of their names.
+    """A group with its members and its partitions, sorted by name.
 
-    `state` is Kafka's name of it, Dead for a group that is not there. `protocol` is the assignor that the members
-    agreed on, and None without one.
+    `state` is Kafka's name of the state; Dead for a group that does not exist. `protocol` is the assignor that the
+    members agreed on, or None. `type` is classic or consumer. `epoch` and `target_epoch` are those of a consumer group
+    and its target assignment, None where they are not read.
     """
 
     name: str
@@ -62,6 +71,9 @@ class ConsumerGroup:
     protocol: str | None
     members: tuple[GroupMember, ...]
     partitions: tuple[GroupPartition, ...]
+    type: str = CLASSIC
+    epoch: int | None = None
+    target_epoch: int | None = None
 
     @property
     def exists(self) -> bool:
@@ -69,7 +81,7 @@ class ConsumerGroup:
 
     @property
     def lag(self) -> int:
-        """Over all partitions that are there."""
+        """The sum over all available partitions."""
         return sum(each.lag or 0 for each in self.partitions)
 
     def check_inactive(self) -> None:
@@ -79,7 +91,7 @@ class ConsumerGroup:
 
 
 class ResetTo(Enum):
-    """What a group is moved to. OFFSET, TIME (milliseconds since 1970) and SHIFT (by so many) need a value."""
+    """The target of a reset. OFFSET, TIME (milliseconds since 1970) and SHIFT (a number of offsets) need a value."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -90,7 +102,7 @@ class ResetTo(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """A partition's way from the committed offset, if any, to the one that is `wanted`, as near as the log has it."""
+    """The move from the committed offset, if any, to `wanted_offset`, limited to the offsets that the log holds."""
 
     partition: TopicPartition
     from_offset: int | None
@@ -108,14 +120,14 @@ class OffsetMove:
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What a reset would do to a group as it was found."""
+    """The moves of a reset, for the group as it was when the plan was made."""
 
     group: ConsumerGroup
     moves: tuple[OffsetMove, ...]
 
 
 class GroupNotFoundError(KafkaError):
-    """A group that the cluster does not have. `nearest` are the names that it may have been meant to be."""
+    """The cluster has no such group. `nearest` are existing groups with similar names."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.nearest = tuple(difflib.get_close_matches(name, list(known), n=3))
@@ -124,7 +136,7 @@ class GroupNotFoundError(KafkaError):
 
 
 class GroupActiveError(KafkaError):
-    """A group that cannot be changed because it has members."""
+    """The group cannot be changed because it has members."""
 
     def __init__(self, group: ConsumerGroup) -> None:
         names = [f"{member.client_id} at {member.host}" for member in group.members]

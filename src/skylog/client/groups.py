@@ -1,6 +1,6 @@
-"""Consumer groups: who reads what and how far, moving them to other offsets, deleting them.
+"""Administration of consumer groups: describe them, reset their offsets, delete them.
 
-A group is looked at from outside, as any administrator can; joining one is a consumer's business.
+This is the administrator's view from outside. `consumer.py` joins groups.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, ConsumerGroupType, KafkaException
 from confluent_kafka import TopicPartition as LibraryPartition
 
 from skylog.client.admin import Admin
 from skylog.client.connection import Connection
 from skylog.client.errors import BrokerUnreachableError, TopicNotFoundError
 from skylog.client.group import (
+    CLASSIC,
+    CONSUMER,
     ConsumerGroup,
     GroupMember,
     GroupNotFoundError,
@@ -37,8 +39,10 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-AGAIN_S: Final = 0.1
-_COMES_LATER: Final = frozenset(
+RETRY_S: Final = 0.1
+SHORT_TIMEOUT_S: Final = 5.0
+"""For what a description can do without."""
+_COORDINATOR_LOADING: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
 _STATES: Final = {
@@ -48,36 +52,55 @@ _STATES: Final = {
 
 
 class ConsumerGroups:
-    """The groups of one cluster. Raises what Admin does, GroupNotFoundError and GroupActiveError."""
+    """Administers the groups of one cluster. Raises what Admin raises, GroupNotFoundError and GroupActiveError."""
 
     def __init__(self, bootstrap: str | Connection | None = None) -> None:
         self._connection = bootstrap if isinstance(bootstrap, Connection) else Connection(bootstrap)
         self._client = self._connection.admin_client()
         self._admin = Admin(self._connection, self._client)
+        self._coordinators: dict[str, tuple[str, int]] = {}  # host and port, by group
 
-    # -- looking
+    # -- reading
 
     def list_groups(self) -> list[ConsumerGroup]:
-        """Every group that has a name, by name, but for those whose coordinator cannot be asked now.
+        """Return all named groups, sorted by name, except those whose coordinator is unavailable.
 
-        What a group reads of partitions that cannot be asked is there without offsets.
+        Unavailable partitions of a group are included without offsets.
         """
         topics = self._topics()
-        sightings = self._see_reachable(self._patiently(self._reachable_names))
-        return [group for group in self._groups(sightings, topics) if group.exists]
+        snapshots = self._reachable_snapshots(self._retry(self._reachable_names))
+        return [group for group in self._groups(snapshots, topics) if group.exists]
 
     def describe_groups(self, names: Sequence[str]) -> list[ConsumerGroup]:
-        """The groups of these names. Raises GroupNotFoundError for the first that is not there."""
-        groups = self._look(names, self._topics())
+        """Return the groups with these names. Raises GroupNotFoundError for the first that does not exist."""
+        groups = self._describe(names, self._topics())
         for group in groups:
             if not group.exists:
-                raise GroupNotFoundError(group.name, self._patiently(self._names))
-        return groups
+                raise GroupNotFoundError(group.name, self._retry(self._names))
+        return [self._with_epochs(group) if group.type == CONSUMER else group for group in groups]
+
+    def _with_epochs(self, group: ConsumerGroup) -> ConsumerGroup:
+        """Add the epochs, which librdkafka does not return, and the states that it does not know."""
+        coordinator = self._coordinators.get(group.name)
+        if coordinator is None or not self._connection.is_plaintext:
+            return group
+        from skylog.client.peer_requests import group_epochs
+
+        found = group_epochs(*coordinator, group.name, SHORT_TIMEOUT_S)
+        if found is None:
+            return group
+        return replace(
+            group,
+            state=found.state,
+            members=tuple(replace(each, epoch=found.members.get(each.member_id)) for each in group.members),
+            epoch=found.epoch,
+            target_epoch=found.target_epoch,
+        )
 
     def committed_metadata(self) -> dict[str, dict[TopicPartition, str]]:
-        """What consumers have written beside the offsets they committed, by group; only where there is something."""
+        """Return the non-empty metadata of committed offsets, by group and partition."""
         self._topics()
-        commits = self._patiently(lambda: self._commits(self._names()))
+        commits = self._retry(lambda: self._commits(self._names()))
         return {
             name: {TopicPartition(row.topic, row.partition): row.metadata for row in rows if row.metadata}
             for name, rows in commits.items()
@@ -89,23 +112,23 @@ class ConsumerGroups:
     def plan_reset(
         self, name: str, to: ResetTo, value: int = 0, wanted: Mapping[str, Collection[int] | None] | None = None
     ) -> ResetPlan:
-        """What it takes to move a group; changes nothing.
+        """Plan a reset of a group's offsets; changes nothing.
 
-        `wanted` has the partitions to move of each topic, None for all of them. Without it the group is moved wherever
-        it reads. With it, the group need not be there yet.
+        `wanted` lists the partitions to reset by topic, None for all of a topic. Without it, all partitions that the
+        group reads are reset. With it, the group need not exist yet.
         """
         if wanted is None:
             [group] = self.describe_groups([name])
-            there = {key for topic in self._topics().values() for key in topic.topic_partitions}
-            # All of them or none: a partition that cannot be asked now would be left where it is, unnoticed.
+            existing = {key for topic in self._topics().values() for key in topic.topic_partitions}
+            # All of them or none: an unavailable partition would silently keep its offset.
             offsets = self._admin.offset_ranges(
-                [each.partition for each in group.partitions if each.partition in there]
+                [each.partition for each in group.partitions if each.partition in existing]
             )
             if not offsets:
                 raise SkylogError(f"group '{name}' reads nothing yet; name the topics to reset it in")
         else:
             topics = self._topics()
-            [group] = self._look([name], topics)
+            [group] = self._describe([name], topics)
             offsets = self._admin.offset_ranges(_choose(wanted, topics))
         committed = {each.partition: each.committed_offset for each in group.partitions}
         targets = self._targets(group, to, value, offsets)
@@ -113,9 +136,9 @@ class ConsumerGroups:
         return ResetPlan(group, tuple(moves))
 
     def reset(self, plan: ResetPlan) -> None:
-        """Commit what was planned. The group, which this creates if need be, must have no members."""
+        """Commit the offsets of a plan. The group must have no members; it is created if it does not exist."""
         name = plan.group.name
-        self._look([name], self._topics())[0].check_inactive()
+        self._describe([name], self._topics())[0].check_inactive()
         offsets = [LibraryPartition(*move.partition, move.to_offset) for move in plan.moves]
         asked = [ConsumerGroupTopicPartitions(name, offsets)]
         altered = self._client.alter_consumer_group_offsets(asked, request_timeout=self._connection.timeout_s)
@@ -127,17 +150,17 @@ class ConsumerGroups:
             raise self._connection.error(failed[0].error, doing)
 
     def delete_groups(self, names: Sequence[str]) -> None:
-        """Delete groups with what they have committed; none of them if one is not there or has members."""
+        """Delete groups with their committed offsets. Deletes none of them if one does not exist or has members."""
         for group in self.describe_groups(names):
             group.check_inactive()
         deleted = self._client.delete_consumer_groups(list(names), request_timeout=self._connection.timeout_s)
         for name in names:
             self._result(deleted[name], f"cannot delete group '{name}'")
 
-    # -- putting a group together
+    # -- collecting the parts of a group
 
     def _topics(self) -> dict[str, Topic]:
-        """Every topic. Each operation asks for them first: this finds out soon if there is no broker."""
+        """Return all topics. Each operation starts with this, because it fails fast if no broker is reachable."""
         return {topic.name: topic for topic in self._admin.list_topics()}
 
     def _names(self) -> list[str]:
@@ -147,10 +170,15 @@ class ConsumerGroups:
         return names
 
     def _reachable_names(self) -> list[str]:
-        """The groups of those brokers that answer."""
+        """Return the groups of the brokers that answer."""
         names, errors = self._list()
+        if not errors:
+            return names
+        self._renew_client()
+        live = self._connection.metadata(self._client).brokers
         for error in errors:
-            if not names or not isinstance(error, BrokerUnreachableError):
+            is_alone = not names and len(errors) >= len(live)
+            if is_alone or not isinstance(error, BrokerUnreachableError):
                 raise error
         return names
 
@@ -160,77 +188,102 @@ class ConsumerGroups:
         errors = [self._connection.error(error, "cannot list the groups") for error in found.errors]
         return sorted(each.group_id for each in found.valid if each.group_id), errors
 
-    def _look(self, names: Sequence[str], topics: Mapping[str, Topic]) -> list[ConsumerGroup]:
-        """Groups as they are, also those that are not there."""
-        return self._groups(self._patiently(partial(self._see, names)), topics)
+    def _describe(self, names: Sequence[str], topics: Mapping[str, Topic]) -> list[ConsumerGroup]:
+        """Return groups, including those that do not exist (in state Dead)."""
+        return self._groups(self._retry(partial(self._snapshots, names)), topics)
 
-    def _groups(self, sightings: Sequence[_Sighting], topics: Mapping[str, Topic]) -> list[ConsumerGroup]:
+    def _groups(self, snapshots: Sequence[_GroupSnapshot], topics: Mapping[str, Topic]) -> list[ConsumerGroup]:
         led = {
             TopicPartition(topic.name, partition.index)
             for topic in topics.values()
             for partition in topic.partitions
             if partition.leader >= 0
         }
-        read = {key for sighting in sightings for key in sighting.partitions(topics)}
+        read = {key for snapshot in snapshots for key in snapshot.partitions(topics)}
         ranges = self._admin.reachable_offset_ranges(sorted(read & led))
-        return [sighting.group(topics, ranges) for sighting in sightings]
+        return [snapshot.group(topics, ranges) for snapshot in snapshots]
 
-    def _see(self, names: Sequence[str]) -> list[_Sighting]:
-        seen, errors = self._try_to_see(names)
+    def _snapshots(self, names: Sequence[str]) -> list[_GroupSnapshot]:
+        found, errors = self._try_snapshots(names)
         for error in errors.values():
             raise error
-        return list(seen.values())
+        return list(found.values())
 
-    def _see_reachable(self, names: Sequence[str]) -> list[_Sighting]:
-        """Without the groups that cannot be seen; waits for those whose coordinator is about to be there."""
-        seen: dict[str, _Sighting] = {}
+    def _reachable_snapshots(self, names: Sequence[str]) -> list[_GroupSnapshot]:
+        """Return the available groups; waits for coordinators that are still loading."""
+        found: dict[str, _GroupSnapshot] = {}
         errors: dict[str, SkylogError] = {}
 
-        def look() -> None:
+        def attempt() -> None:
             nonlocal errors
-            more, errors = self._try_to_see([name for name in names if name not in seen])
-            seen.update(more)
+            more, errors = self._try_snapshots([name for name in names if name not in found])
+            found.update(more)
             for error in errors.values():
-                if isinstance(error, KafkaError) and error.code in _COMES_LATER:
+                if isinstance(error, KafkaError) and error.code in _COORDINATOR_LOADING:
                     raise error
 
         with suppress(KafkaError):
-            self._patiently(look)
-        if errors and not seen:
+            self._retry(attempt)
+        if errors and not found:
             self._topics()
+        if any(isinstance(error, BrokerUnreachableError) for error in errors.values()):
+            self._renew_client()
         for name, error in errors.items():
             logger.info("group '%s' is left out of the list: %s", name, error)
-        return [seen[name] for name in names if name in seen]
+        return [found[name] for name in names if name in found]
 
-    def _try_to_see(self, names: Sequence[str]) -> tuple[dict[str, _Sighting], dict[str, SkylogError]]:
-        """Groups by name, and what went wrong with the others."""
+    def _renew_client(self) -> None:
+        """Create a new client. The former one knows the coordinators of groups, and does not ask for them again."""
+        self._client = self._connection.admin_client()
+        self._admin = Admin(self._connection, self._client)
+
+    def _try_snapshots(self, names: Sequence[str]) -> tuple[dict[str, _GroupSnapshot], dict[str, SkylogError]]:
+        """Return the groups by name, and the errors of the others."""
         if not all(names):
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
         if not names:
             return {}, {}
-        timeout_s = self._connection.timeout_s
-        described = self._client.describe_consumer_groups(list(names), request_timeout=timeout_s)
-        fetched = self._fetch_commits(names)
-        seen: dict[str, _Sighting] = {}
-        errors: dict[str, SkylogError] = {}
-        for name in names:
+        descriptions, errors = self._try_descriptions(names)
+        fetched = self._fetch_commits(list(descriptions))
+        found: dict[str, _GroupSnapshot] = {}
+        for name, description in descriptions.items():
             try:
-                description = self._result(described[name], f"cannot describe group '{name}'")
                 rows = self._commits_of(name, fetched)
             except SkylogError as error:
                 errors[name] = error
             else:
                 committed = {TopicPartition(row.topic, row.partition): row.offset for row in rows if row.offset >= 0}
-                seen[name] = _Sighting(description, committed)
-        return seen, errors
+                found[name] = _GroupSnapshot(description, committed)
+        return found, errors
+
+    def _try_descriptions(self, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, SkylogError]]:
+        """Return the library's descriptions by name, and the errors of the others."""
+        timeout_s = self._connection.timeout_s
+        described = self._client.describe_consumer_groups(list(names), request_timeout=timeout_s) if names else {}
+        found: dict[str, Any] = {}
+        errors: dict[str, SkylogError] = {}
+        for name in names:
+            try:
+                found[name] = self._result(described[name], f"cannot describe group '{name}'")
+                if found[name].coordinator is not None:
+                    self._coordinators[name] = (found[name].coordinator.host, found[name].coordinator.port)
+            except SkylogError as error:
+                errors[name] = error
+        return found, errors
 
     def _commits(self, names: Sequence[str]) -> dict[str, Sequence[LibraryPartition]]:
+        for error in self._try_descriptions(names)[1].values():
+            raise error
         fetched = self._fetch_commits(names)
         return {name: self._commits_of(name, fetched) for name in names}
 
     def _fetch_commits(self, names: Sequence[str]) -> dict[str, Future[Any]]:
+        """Request the offsets of groups, whose coordinators have just answered to this client.
+
+        librdkafka 2.16 crashes if a broker answers that it is not the coordinator.
+        """
         fetched: dict[str, Future[Any]] = {}
-        for name in names:  # the library takes one group at a time
+        for name in names:  # the library accepts one group at a time
             asked = [ConsumerGroupTopicPartitions(name)]
             fetched |= self._client.list_consumer_group_offsets(asked, request_timeout=self._connection.timeout_s)
         return fetched
@@ -257,16 +310,18 @@ class ConsumerGroups:
             case ResetTo.SHIFT:
                 return {key: each + value for key, each in _committed(group, offsets).items()}
 
-    def _patiently(self, look: Callable[[], T]) -> T:
-        """Look again while the coordinator reads its groups back, as it does after a start."""
+    def _retry(self, attempt: Callable[[], T]) -> T:
+        """Retry while the coordinator loads its groups or moves, as after the start or the end of a broker."""
         deadline = time.monotonic() + self._connection.timeout_s
         while True:
             try:
-                return look()
+                return attempt()
             except KafkaError as error:
-                if error.code not in _COMES_LATER or time.monotonic() > deadline:
+                if error.code not in _COORDINATOR_LOADING or time.monotonic() > deadline:
                     raise
-            time.sleep(AGAIN_S)
+                if error.code is ErrorCode.NOT_COORDINATOR:
+                    self._renew_client()
+            time.sleep(RETRY_S)
 
     def _result(self, future: Future[Any], doing: str) -> Any:
         try:
@@ -276,10 +331,10 @@ class ConsumerGroups:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sighting:
-    """A group as the library describes it, and what it has committed; nothing of the logs yet.
+class _GroupSnapshot:
+    """The library's description of a group and its committed offsets, without the offsets of the logs.
 
-    Commits are read before the logs' ends, so that a consumer at work never seems to be past the end.
+    Commits are read before the end offsets of the logs, so that a running consumer never appears to be past the end.
     """
 
     description: Any
@@ -292,16 +347,21 @@ class _Sighting:
                 row.client_id,
                 row.host.removeprefix("/"),
                 row.group_instance_id,
-                tuple(sorted(TopicPartition(each.topic, each.partition) for each in row.assignment.topic_partitions)),
+                _sorted(row.assignment),
+                _sorted(row.target_assignment) if self.type == CONSUMER and row.target_assignment else None,
             )
             for row in self.description.members
         ]
 
-    def partitions(self, topics: Mapping[str, Topic]) -> set[TopicPartition]:
-        """What the group reads: what was assigned or committed.
+    @property
+    def type(self) -> str:
+        return CONSUMER if self.description.type is ConsumerGroupType.CONSUMER else CLASSIC
 
-        Members that subscribe share all partitions of a topic, so those without a commit belong to it as well, even
-        when the members have gone. A group of consumers that chose their partitions themselves has just those.
+    def partitions(self, topics: Mapping[str, Topic]) -> set[TopicPartition]:
+        """Return the partitions that the group reads: those assigned or committed.
+
+        Members that subscribe share all partitions of a topic, so those without a commit belong to the group too, even
+        after the members have left. A group of consumers that assign partitions themselves has only those.
         """
         read = {key for member in self.members() for key in member.partitions} | self.committed.keys()
         if self.description.is_simple_consumer_group:
@@ -312,21 +372,32 @@ class _Sighting:
     def group(self, topics: Mapping[str, Topic], ranges: Mapping[TopicPartition, OffsetRange]) -> ConsumerGroup:
         members = self.members()
         readers = {key: member for member in members for key in member.partitions}
-        state = self.description.state
         return ConsumerGroup(
             self.description.group_id,
-            _STATES.get(state, state.name.capitalize()),
+            self._state(),
             self.description.partition_assignor or None,
             tuple(members),
             tuple(
                 GroupPartition(key, self.committed.get(key), ranges.get(key), readers.get(key))
                 for key in sorted(self.partitions(topics))
             ),
+            self.type,
         )
+
+    def _state(self) -> str:
+        state = self.description.state
+        if self.type == CONSUMER and state is ConsumerGroupState.UNKNOWN:
+            return "Reconciling"  # or Assigning; librdkafka knows neither
+        name: str = _STATES.get(state, state.name.capitalize())
+        return name
+
+
+def _sorted(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(TopicPartition(each.topic, each.partition) for each in assignment.topic_partitions))
 
 
 def _choose(wanted: Mapping[str, Collection[int] | None], topics: Mapping[str, Topic]) -> list[TopicPartition]:
-    """The partitions that are meant. Raises for those that are not there."""
+    """Return the wanted partitions. Raises for those that do not exist."""
     chosen = []
     for name, numbers in wanted.items():
         if name not in topics:
@@ -340,7 +411,7 @@ def _choose(wanted: Mapping[str, Collection[int] | None], topics: Mapping[str, T
 
 
 def _committed(group: ConsumerGroup, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """What the group has committed in each of these. Raises for one where it has not."""
+    """Return the group's committed offset in each partition. Raises for a partition without one."""
     known = {each.partition: each.committed_offset for each in group.partitions}
     committed = {}
     for key in partitions:

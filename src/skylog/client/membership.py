@@ -1,4 +1,4 @@
-"""What a group has given to one of its members, and where that reads on in it."""
+"""The partitions that a group assigns to one member, and the offsets where it starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaException
 from confluent_kafka import Consumer as LibraryConsumer
 from confluent_kafka import TopicPartition as LibraryPartition
 
-from skylog.client.progress import Progress
+from skylog.client.offset_tracker import OffsetTracker
 from skylog.errors import SkylogError
 from skylog.model import TopicPartition
 
@@ -21,22 +21,22 @@ _WAIT_S: Final = 0.2
 
 
 class Membership:
-    """The partitions of a member. Lives on the thread of its consumer; librdkafka calls back from within a fill.
+    """The partitions of a member. Runs on the consumer's thread; librdkafka calls back from within a fill.
 
-    Where to begin is found out when a partition is assigned, so that from then on an offset that the log does not have
-    means lost messages. `before_revoke` is called while what is taken away is still this member's.
+    The start offset is determined when a partition is assigned. After that, an offset that the log does not hold means
+    lost messages. `before_revoke` is called while the revoked partitions still belong to this member.
     """
 
     def __init__(
-        self, progress: Progress, start: Start, before_revoke: Callable[[], None], *, is_cooperative: bool
+        self, tracker: OffsetTracker, start: Start, before_revoke: Callable[[], None], *, is_cooperative: bool
     ) -> None:
-        self._progress = progress
-        self._client = progress.client
-        self._inbox = progress.inbox
+        self._tracker = tracker
+        self._client = tracker.client
+        self._inbox = tracker.inbox
         self._start = start
         self._before_revoke = before_revoke
         self._is_cooperative = is_cooperative
-        self._unplaced: list[LibraryPartition] = []  # this member's, but where to begin is not known yet
+        self._unplaced: list[LibraryPartition] = []  # assigned, but the start offset is not known yet
         self._failure: Exception | None = None
 
     def join(self, topics: list[str]) -> None:
@@ -44,60 +44,61 @@ class Membership:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are this member's now."""
+        """The partitions that are assigned to this member."""
         return sorted(_key(each) for each in self._client.assignment())
 
     def wait_for_assignment(self) -> list[TopicPartition]:
-        """The partitions of this member, which may have to join first."""
+        """Return the assigned partitions; joins the group first if necessary."""
         deadline = monotonic() + _ATTEMPTS_S
         while not self._client.assignment():
             if monotonic() > deadline:
                 raise SkylogError(
-                    f"no partition was assigned to this member of group '{self._progress.group}'; has it too many?"
+                    f"no partition was assigned to this member of group '{self._tracker.group}'; "
+                    "does the group have more members than partitions?"
                 )
             self._inbox.fill(_WAIT_S)
         return self.assignment
 
     def move(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The application wants to read on from here. Raises SkylogError for partitions that are not this member's."""
+        """Continue at the given offsets. Raises SkylogError for partitions that are not assigned to this member."""
         owned = self.wait_for_assignment()
         for key, offset in offsets.items():
             if key not in owned:
                 mine = ", ".join(map(str, owned))
-                raise SkylogError(f"{key} is not this member's; group '{self._progress.group}' gave it {mine}")
-            self._progress.moved(key, offset)
+                raise SkylogError(f"{key} is not assigned to this member of group '{self._tracker.group}', only {mine}")
+            self._tracker.moved(key, offset)
         self._place(offsets)
 
     def before_fill(self) -> None:
-        """Make good what was interrupted or failed before."""
-        if self._inbox.is_torn:
-            self._mend()
+        """Recover from an interrupted fill or a failed assignment."""
+        if self._inbox.is_interrupted:
+            self._recover()
         if self._unplaced:
             unplaced, self._unplaced = self._unplaced, []
             self._begin(unplaced)
 
     def after_fill(self) -> None:
-        """Raise what has failed in a callback."""
+        """Raise the exception of a callback, if any."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
 
-    def _mend(self) -> None:
-        """Read again what a fill had taken when it was broken off."""
-        offsets = self._progress.next_offsets(with_hand=True)
+    def _recover(self) -> None:
+        """Read again the messages that an interrupted fill had taken."""
+        offsets = self._tracker.next_offsets(with_current=True)
         self._inbox.ready.clear()
-        self._inbox.is_torn = False
+        self._inbox.is_interrupted = False
         owned = self.assignment
         offsets = {key: offset for key, offset in offsets.items() if key in owned}
         for key, offset in offsets.items():
-            self._progress.placed(key, offset)
+            self._tracker.placed(key, offset)
         self._place(offsets)
 
     def _place(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let librdkafka read on from here in these partitions, which this member owns."""
+        """Make librdkafka continue at these offsets, in partitions that this member owns."""
         self._inbox.move(offsets)
         targets = [LibraryPartition(*key, offset) for key, offset in offsets.items()]
-        # Not `seek`, which is refused in a partition that has just been assigned, or that has failed.
+        # Not `seek`, which fails in a partition that was just assigned or has an error.
         if self._is_cooperative:
             self._client.incremental_unassign(targets)
             self._client.incremental_assign(targets)
@@ -105,24 +106,21 @@ class Membership:
             others = [each for each in self._client.position(self._client.assignment()) if _key(each) not in offsets]
             begun = [each for each in others if each.offset >= 0]
             for each in begun:
-                self._progress.placed(_key(each), each.offset)
+                self._tracker.placed(_key(each), each.offset)
             fresh = [each for each in others if each.offset < 0]
             self._client.assign([*targets, *begun, *(self._starts(self._committed(fresh)) if fresh else ())])
 
-    # -- beginning
+    # -- starting
 
     def _begin(self, partitions: list[LibraryPartition]) -> None:
-        """Read partitions that this member has been given. Where that fails, it is tried again before the next fill."""
+        """Start reading newly assigned partitions. If that fails, it is retried before the next fill."""
         try:
             committed = self._committed(partitions)
             starts = self._starts(committed)
         except BaseException:
             self._unplaced += partitions
             raise
-        self._progress.assigned(committed)
-        for each in starts:
-            if each.offset >= 0:
-                self._progress.placed(_key(each), each.offset)
+        self._tracker.assigned(committed, starts)
         self._assign(starts)
 
     def _assign(self, starts: list[LibraryPartition]) -> None:
@@ -144,11 +142,11 @@ class Membership:
         return self._end_offset(_key(committed)) if self._start == "latest" else int(OFFSET_BEGINNING)
 
     def _end_offset(self, key: TopicPartition) -> int:
-        """A number rather than "the end": it is committed, and what comes while nobody reads is not skipped."""
+        """Resolve the end to a number. It is committed, so messages that arrive while no member reads are kept."""
         try:
             return int(self._client.get_watermark_offsets(LibraryPartition(*key), timeout=_ATTEMPTS_S)[1])
         except KafkaException as error:
-            raise self._progress.connection.error(error, f"asking for the end of {key}") from error
+            raise self._tracker.connection.error(error, f"cannot read the end offset of {key}") from error
 
     def _committed(self, partitions: list[LibraryPartition]) -> list[LibraryPartition]:
         deadline = monotonic() + _ATTEMPTS_S
@@ -157,13 +155,13 @@ class Membership:
                 return list(self._client.committed(partitions, timeout=_ATTEMPTS_S / 3))
             except KafkaException as error:
                 if monotonic() > deadline:
-                    doing = f"asking for the offsets of group '{self._progress.group}'"
-                    raise self._progress.connection.error(error, doing) from error
+                    doing = f"cannot read the offsets of group '{self._tracker.group}'"
+                    raise self._tracker.connection.error(error, doing) from error
 
     # -- called by librdkafka
 
     def _on_assign(self, _client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
-        """What fails here is raised after the fill: out of a callback, librdkafka would begin where it likes."""
+        """Keep an exception for after the fill: raised in the callback, librdkafka would choose the start itself."""
         try:
             self._begin(partitions)
         except Exception as error:
@@ -177,7 +175,7 @@ class Membership:
     def _on_lost(self, _client: LibraryConsumer, partitions: list[LibraryPartition]) -> None:
         keys = [_key(each) for each in partitions]
         self._unplaced = [each for each in self._unplaced if _key(each) not in keys]
-        self._progress.revoked(keys)
+        self._tracker.revoked(keys)
         self._inbox.forget(keys)
 
 

@@ -1,4 +1,4 @@
-"""Reads partitions from given offsets. Belongs to no consumer group and commits nothing."""
+"""Reads partitions from given offsets, without a consumer group and without commits."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ BATCH_COUNT: Final = 1000
 PATIENCE_S: Final = 5.0
 
 _SETTINGS: Final[dict[str, Any]] = {
-    "group.id": "skylog-reader",  # the library wants one; it is never used
+    "group.id": "skylog-reader",  # required by the library, never used
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "allow.auto.create.topics": False,
     "enable.partition.eof": True,
+    "isolation.level": "read_committed",
     "auto.offset.reset": "earliest",
     "fetch.wait.max.ms": 250,
-    "fetch.queue.backoff.ms": 10,  # by default a reader that was slow for a moment is let wait for a second
+    "fetch.queue.backoff.ms": 10,  # with the default, a reader that was slow for a moment waits for a second
 }
 
 
 class PartitionReader:
-    """Messages of some partitions, each in its order. `at_end` had no more when last asked.
+    """Reads messages of some partitions, each in order. `at_end` are the partitions whose end was reached.
 
-    Where the log no longer holds an offset that is to be read, it goes on with the oldest message; with
-    `must_hold_starts`, SkylogError is raised instead.
+    If the log no longer holds the next offset, reading continues with the oldest message; with `must_hold_starts`, it
+    raises SkylogError instead.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class PartitionReader:
         must_hold_starts: bool = False,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """`settings` are librdkafka's, such as how much it fetches ahead."""
+        """`settings` are librdkafka settings, such as how much to prefetch."""
         self.at_end: set[TopicPartition] = set()
         self._lost_since: float | None = None
         self._connection = connection
@@ -59,7 +60,7 @@ class PartitionReader:
         self._consumer.assign([LibraryPartition(*partition, offset) for partition, offset in starts.items()])
 
     def add(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read more partitions from now on."""
+        """Also read these partitions from now on."""
         if starts:
             self.partitions.update(starts)
             self._consumer.incremental_assign([LibraryPartition(*key, offset) for key, offset in starts.items()])
@@ -69,11 +70,11 @@ class PartitionReader:
 
     @property
     def lost_s(self) -> float:
-        """For how long no broker has been reached. A short while means nothing: a name may have several addresses."""
+        """Seconds without a reachable broker. A short time means nothing: a host name may have several addresses."""
         return 0.0 if self._lost_since is None else time.monotonic() - self._lost_since
 
     def read(self) -> list[Message]:
-        """What there is, after waiting for a moment if there is nothing. Raises SkylogError for what will not pass."""
+        """Return available messages, waiting briefly if there are none. Raises SkylogError for permanent errors."""
         first = self._consumer.poll(POLL_S)
         if self._connection.down_reason is None:
             self._lost_since = None
@@ -85,19 +86,20 @@ class PartitionReader:
         for raw in (first, *self._consumer.consume(BATCH_COUNT, timeout=0)):
             error = raw.error()
             if error is None:
-                messages.append(Message(raw))
+                message = Message(raw)
+                messages.append(message)
+                if self.at_end:
+                    self.at_end.discard(message.topic_partition)  # in order: its end may come right after it, once
             else:
                 self._take_event(raw, error)
         if messages:
             self._connection.down_reason = None
-            if self.at_end:
-                self.at_end.difference_update(message.topic_partition for message in messages)
         return messages
 
     def read_to_end(self, partitions: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Message]]:
-        """Everything up to where each of `partitions` ended when its range was taken.
+        """Yield all messages before the end offset of each partition's range.
 
-        Raises BrokerUnreachableError if the broker goes away meanwhile: what is missing will not come by itself.
+        Raises BrokerUnreachableError if the broker stays unreachable for some seconds.
         """
         unfinished = {key for key, offsets in partitions.items() if len(offsets)}
         paused: set[TopicPartition] = set()
@@ -122,16 +124,16 @@ class PartitionReader:
     def _take_event(self, received: LibraryMessage, error: LibraryError) -> None:
         key = TopicPartition(received.topic() or "", received.partition() or 0)
         if error.code() == LibraryError._PARTITION_EOF:
-            self._connection.down_reason = None  # like a message, it is a broker's answer
+            self._connection.down_reason = None  # like a message, it is a response of a broker
             self.at_end.add(key)
-        elif key.topic or error.fatal():  # what is of no partition is about the group, of which we are no member
+        elif key.topic or error.fatal():  # errors without a partition concern the group, which is not used
             raise self._connection.error(error, f"{key} at offset {received.offset()}")
 
 
 def read_last(connection: Connection, ranges: Mapping[TopicPartition, OffsetRange], count: int) -> list[Message]:
-    """The last `count` messages over all partitions, merged by time, each partition in its order.
+    """Return the last `count` messages over all partitions, merged by time, each partition in order.
 
-    An offset may hold no message (compaction, transactions), so where too few are found it looks further back.
+    An offset may hold no message (compaction, transactions), so if too few are found, it searches further back.
     """
     reach = count
     while True:

@@ -1,17 +1,17 @@
-"""Which partition a message goes to.
+"""Partitioners: choose the partition of a message.
 
-By name: `murmur2` puts a key where Kafka's Java clients put it, `keyed` where other clients of librdkafka do (CRC32);
-messages without a key are spread, a run of them at a time. `random` looks at no key. Or a function of one's own:
+By name: `murmur2` hashes the key like Kafka's Java clients, `keyed` like other librdkafka clients (CRC32); both spread
+messages without a key, a run of them at a time. `random` ignores the key. Or a function of your own:
 
-    def by_organisation(key: dict, partition_count: int) -> int:
-        return key["organisation"] % partition_count
+    def by_organisation(key: dict | None, partition_count: int) -> int | None:
+        return None if key is None else key["organisation"] % partition_count
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Never
 
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as LibraryProducer
@@ -20,37 +20,41 @@ from skylog.client.connection import Connection
 from skylog.client.errors import TopicNotFoundError
 from skylog.errors import ConfigError, ErrorCode, SkylogError
 
-Partitioner = Callable[[Any, int], int]
-"""Takes a message's key, as it was given to `send`, and the number of partitions; gives the number of one."""
+Partitioner = Callable[[Never, int], int | None]
+"""Takes a message's key, as passed to `send`, or None, and the number of partitions. Returns the number of one, or None
+for any."""
 
 LIBRARY_NAMES: Final = {"murmur2": "murmur2_random", "keyed": "consistent_random", "random": "random"}
 REFRESH_S: Final = 60.0
+ANY: Final = -1
 _ATTEMPT_S: Final = 1.0
 _PATIENCE_S: Final = 10.0
 
 
 def library_name(name: str) -> str:
-    """What librdkafka calls a partitioner. Raises ConfigError."""
+    """Return librdkafka's name of a partitioner. Raises ConfigError."""
     if name not in LIBRARY_NAMES:
         raise ConfigError(f"partitioner={name!r}: expected {', '.join(LIBRARY_NAMES)}, or a function")
     return LIBRARY_NAMES[name]
 
 
-class OwnPartitioner:
-    """Asks an application's function, and knows how many partitions there are to choose from."""
+class CustomPartitioner:
+    """Calls the application's function with the number of partitions, which it caches."""
 
     def __init__(self, choose: Partitioner, connection: Connection, client: LibraryProducer) -> None:
-        self._choose = choose
+        self._choose: Callable[[Any, int], int | None] = choose
         self._connection = connection
         self._client = client
         self._counts: dict[str, tuple[int, float]] = {}
 
     def partition(self, topic: str, key: Any) -> int:
-        """Raises SkylogError where the function gives a partition that there is not."""
+        """Return the partition, or ANY. Raises SkylogError if the function returns a partition that does not exist."""
         known = self._counts.get(topic)
         if known is None or time.monotonic() > known[1]:
             known = self._counts[topic] = self._count(topic, known), time.monotonic() + REFRESH_S
         chosen = self._choose(key, known[0])
+        if chosen is None:
+            return ANY
         if not 0 <= chosen < known[0]:
             raise SkylogError(
                 f"the partitioner chose {chosen} for key {key!r}; '{topic}' has {known[0]} partitions, numbered from 0"
@@ -59,21 +63,21 @@ class OwnPartitioner:
 
     def _count(self, topic: str, known: tuple[int, float] | None) -> int:
         try:
-            return self._ask(topic)
+            return self._fetch_count(topic)
         except SkylogError:
             if known is None:
                 raise
-            return known[0]  # messages can wait for the broker; their partition is chosen now
+            return known[0]  # messages can wait for the broker, but their partition is chosen now
 
-    def _ask(self, topic: str) -> int:
-        """The number of partitions. Asking for a topic creates it, where the cluster does that, as sending would."""
+    def _fetch_count(self, topic: str) -> int:
+        """Fetch the number of partitions. Like sending, this creates the topic on a cluster with auto-creation."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
                 topics = self._client.list_topics(topic, timeout=_ATTEMPT_S).topics
             except KafkaException as error:
                 if time.monotonic() > deadline or self._connection.down_reason is not None:
-                    raise self._connection.error(error, f"asking for the partitions of '{topic}'") from error
+                    raise self._connection.error(error, f"cannot fetch the partitions of '{topic}'") from error
                 continue
             if topics[topic].partitions:
                 return len(topics[topic].partitions)

@@ -1,4 +1,4 @@
-"""Sends a range of a topic's messages again, into another topic or another cluster."""
+"""Copies a range of a topic's messages into another topic or another cluster."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from confluent_kafka import KafkaException
 
 from skylog.client.admin import Admin
 from skylog.client.connection import Connection
-from skylog.client.message import UNREADABLE_HEADERS, Message
+from skylog.client.dead_letters import original_of
+from skylog.client.message import UNREADABLE_HEADERS, Headers, Message
 from skylog.client.partition_reader import PartitionReader
 from skylog.client.replay_plan import ReplayPlan
 from skylog.errors import SkylogError
 
-# Settling waits for every acknowledgement that is under way: on a long line it is done less often.
+# Settling waits for all outstanding acknowledgements: with a slow connection it is done less often.
 SETTLE_SHARE: Final = 0.05
 SETTLE_OFTEN_S: Final = 0.25
 SETTLE_SELDOM_S: Final = 2.0
@@ -27,8 +28,8 @@ ANY_PARTITION: Final = -1
 
 _SETTINGS: Final[dict[str, Any]] = {
     "acks": "all",
-    "enable.idempotence": True,  # keeps the order, also where something is sent again
-    "partitioner": "murmur2_random",  # a key goes to the partition that Java's clients choose
+    "enable.idempotence": True,  # keeps the order across retries
+    "partitioner": "murmur2_random",  # the partition that the Java clients choose for a key
     "linger.ms": 20,
     "message.max.bytes": 100_000_000,
     "queue.buffering.max.kbytes": 64 * 1024,
@@ -38,7 +39,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """How far a replay is: `messages` are stored in the target, and all before `next_offsets`, by partition."""
+    """The progress of a replay: `messages` are stored, which is all before `next_offsets` of each partition."""
 
     messages: int
     next_offsets: Mapping[int, int]
@@ -46,15 +47,15 @@ class ReplayProgress:
 
 
 class Replay:
-    """A replay that is run once. Keys, values, headers and times stay; each partition's order stays.
+    """Copies messages once, with their keys, values, headers and timestamps, in the order of each partition.
 
         replay = Replay(plan, Connection(bootstrap), Connection(bootstrap))
         for progress in replay.run():
             print(progress.messages)
 
-    What lies before `progress.next_offsets` is stored, so a replay that was stopped or has failed is continued from
-    there. After a failure, messages from there on may be stored as well: they will then be there twice. A message
-    without a time, or with that of 1970-01-01T00:00:00Z, gets the present one.
+    All messages before `progress.next_offsets` are stored, so you can continue a stopped or failed replay there. After
+    a failure, some messages from there on may be stored too, and are then stored twice. A message without a timestamp,
+    or with 1970-01-01T00:00:00Z, gets the current time.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Replay:
         codec: str = "none",
         delivery_timeout_s: float = 30.0,
     ) -> None:
-        """`rate_limit` is in messages per second, over all partitions."""
+        """`rate_limit` is in messages per second, for all partitions together."""
         self.plan = plan
         self._source = source
         self._target = target
@@ -89,7 +90,7 @@ class Replay:
 
     @property
     def progress(self) -> ReplayProgress:
-        """As of the last time that everything sent was known to be stored."""
+        """The progress when all sent messages were last known to be stored."""
         return self._progress
 
     @property
@@ -98,13 +99,13 @@ class Replay:
         return self._progress.next_offsets == ends
 
     def stop(self) -> None:
-        """Let `run` end as soon as what it has sent is stored. May be called by a signal handler or another thread."""
+        """End `run` as soon as its sent messages are stored. Callable from a signal handler or another thread."""
         self._stopping = True
 
     def run(self) -> Iterator[ReplayProgress]:
-        """Create the target if it is not there and send; gives the progress every few moments.
+        """Create the target if it does not exist, and copy. Yields the progress every few moments.
 
-        Raises SkylogError when something cannot be read or stored.
+        Raises SkylogError if a message cannot be read or stored.
         """
         if self.plan.new_partitions is not None:
             Admin(self._target).create_topic(self.plan.target, self.plan.new_partitions)
@@ -131,7 +132,7 @@ class Replay:
             reader.close()
 
     def _paced(self, batches: Iterable[Sequence[Message]]) -> Iterator[Sequence[Message]]:
-        """The same messages, in parts, each when its time has come. Empty ones too: they are the moments to stop."""
+        """Yield the messages in parts, within the rate limit. Also yields empty lists, at which `run` can stop."""
         if self._rate_limit is None:
             yield from batches
             return
@@ -146,34 +147,42 @@ class Replay:
                 yield part
 
     def _send(self, messages: Sequence[Message]) -> None:
-        produce, target, keeps = self._producer.produce, self.plan.target, self.plan.keeps_partitions
         next_offsets = self._next_offsets
         for message in messages:
-            partition = message.partition
-            where = partition if keeps else ANY_PARTITION
-            when_ms = max(message.timestamp_ms, 0)
-            headers = message.headers
-            if headers == UNREADABLE_HEADERS:
-                raise SkylogError(
-                    f"{message.topic_partition} at offset {message.offset} has a header whose name is not UTF-8, which "
-                    f"cannot be sent again; replay what is before it and from offset {message.offset + 1} on"
-                )
-            while True:
-                try:
-                    produce(target, message.value, message.key, where, timestamp=when_ms, headers=list(headers) or None)
-                    break
-                except BufferError:
-                    self._producer.poll(NAP_S)
-                    self._check()
-                except KafkaException as error:
-                    raise self._explain(error.args[0], partition) from error
-            next_offsets[partition] = message.offset + 1
+            self._produce(message)
+            next_offsets[message.partition] = message.offset + 1
         self._sent += len(messages)
         self._producer.poll(0)
         self._check()
 
+    def _produce(self, message: Message) -> None:
+        topic, partition, when_ms, headers = self._destination(message)
+        if headers == UNREADABLE_HEADERS:
+            raise SkylogError(
+                f"{message.topic_partition} at offset {message.offset} has a header whose name is not UTF-8, which "
+                f"cannot be sent; replay the messages before it and those from offset {message.offset + 1} on"
+            )
+        where = partition if self.plan.keeps_partitions else ANY_PARTITION
+        content = message.value, message.key
+        while True:
+            try:
+                self._producer.produce(topic, *content, where, timestamp=max(when_ms, 0), headers=list(headers) or None)
+                return
+            except BufferError:
+                self._producer.poll(NAP_S)
+                self._check()
+            except KafkaException as error:
+                raise self._explain(error.args[0], topic, partition) from error
+
+    def _destination(self, message: Message) -> tuple[str, int, int, Headers]:
+        """Return the topic, partition, timestamp and headers to send a message with."""
+        if not self.plan.is_back:
+            return self.plan.target, message.partition, message.timestamp_ms, message.headers
+        topic, partition, _, timestamp_ms, headers = original_of(message)
+        return topic, partition, timestamp_ms, headers
+
     def _settle(self) -> ReplayProgress:
-        """Wait until everything that was sent is stored."""
+        """Wait until all sent messages are stored."""
         while self._producer.flush(NAP_S):
             self._check()
         self._check()
@@ -186,7 +195,7 @@ class Replay:
 
     def _on_failure(self, error: LibraryError, message: Any) -> None:
         if self._failure is None:
-            self._failure = self._explain(error, message.partition())
+            self._failure = self._explain(error, message.topic(), message.partition())
 
-    def _explain(self, error: LibraryError, partition: int) -> SkylogError:
-        return self._target.error(error, f"cannot store in {self.plan.target}-{partition}")
+    def _explain(self, error: LibraryError, topic: str, partition: int) -> SkylogError:
+        return self._target.error(error, f"cannot store in {topic}-{partition}")

@@ -1,4 +1,4 @@
-"""What a replay will do, decided before it begins: which offsets of which partitions, and where they go."""
+"""Plans a replay before it starts: which offsets of which partitions, and their targets."""
 
 from __future__ import annotations
 
@@ -6,30 +6,37 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from typing import Final
 
 from skylog.client.admin import Admin
 from skylog.client.topic import OffsetRange
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 
+ORIGINS: Final = "the topics they came from"
+"""The target of a plan that sends dead letters back, for display."""
+
 
 class LogEdge(Enum):
-    """An end of the log, as it is when the plan is made."""
+    """The start or end of the log at the time of planning."""
 
     START = "start"
     END = "end"
 
 
 Place = int | Mapping[int, int] | datetime | LogEdge
-"""Where a range begins or ends: an offset in every partition, offsets by partition, a time, or an end of the log."""
+"""The start or end of a range: one offset for all partitions, offsets by partition, a time, or a log edge."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """Which messages of topic `source` are sent to topic `target`.
+    """The messages of topic `source` to send to topic `target`.
 
-    `new_partitions` is how many the target is created with, None where it is there. Where `keeps_partitions` holds, a
-    message goes to the partition of the same number, otherwise to the one that its key belongs to.
+    `new_partitions` is the number of partitions to create the target with, None if it exists. With `keeps_partitions`
+    a message goes to the partition with the same number, otherwise to the one that its key selects.
+
+    With `is_back`, `source` is a dead-letter topic: each message goes back to the topic that it came from, and to the
+    same partition there with `keeps_partitions`, without the headers of its failure.
     """
 
     source: str
@@ -37,10 +44,11 @@ class ReplayPlan:
     ranges: Mapping[TopicPartition, OffsetRange]
     keeps_partitions: bool
     new_partitions: int | None
+    is_back: bool = False
 
     @property
     def offset_count(self) -> int:
-        """How many offsets are covered. There may be fewer messages: not every offset has one after compaction."""
+        """The number of offsets in the ranges. There may be fewer messages: compaction removes some."""
         return sum(map(len, self.ranges.values()))
 
 
@@ -55,31 +63,60 @@ def plan_replay(
     partitions: Iterable[int] | None = None,
     keep_partitions: bool | None = None,
 ) -> ReplayPlan:
-    """Find the offsets; changes nothing. Partition numbers are kept by default if both topics have equally many.
+    """Resolve the ranges to offsets; changes nothing.
 
-    Raises TopicNotFoundError for the source, and SkylogError for offsets that it does not hold and for partitions that
-    one of the topics does not have.
+    By default partition numbers are kept if both topics have the same number of partitions. Raises TopicNotFoundError
+    if the source does not exist, and SkylogError for offsets that it does not hold and for partitions that one of the
+    topics does not have.
     """
     known = {each.partition: each for each in source_admin.describe_topic(source).topic_partitions}
-    chosen = set(known if partitions is None else partitions)
-    for place in (start, end):
-        if isinstance(place, Mapping):
-            chosen = set(place) if partitions is None else chosen & set(place)
-    _check_partitions(source, known, chosen)
-    held = source_admin.offset_ranges([known[number] for number in sorted(chosen)])
-    starts, ends = _resolve(source_admin, held, start), _resolve(source_admin, held, end)
-    ranges = {key: OffsetRange(starts[key], max(starts[key], ends[key])) for key in held}
-    if held and all(starts[key] > ends[key] for key in held):
-        key = next(iter(held))
-        raise SkylogError(f"the range ends before it begins: {key} from offset {starts[key]} to {ends[key]}")
+    ranges = _ranges(source_admin, source, known, start, end, partitions)
+    chosen = {key.partition for key in ranges}
     target_count = next((len(each.partitions) for each in target_admin.list_topics() if each.name == target), None)
     keeps = target_count in (None, len(known)) if keep_partitions is None else keep_partitions
     if keeps and target_count is not None and max(chosen, default=0) >= target_count:
         raise SkylogError(
             f"partition {max(chosen)} of topic '{source}' cannot be kept: topic '{target}' has {target_count}, "
-            "numbered from 0; send by key instead, or give it more"
+            "numbered from 0; send by key instead, or add partitions"
         )
     return ReplayPlan(source, target, ranges, keeps, len(known) if target_count is None else None)
+
+
+def plan_return(
+    admin: Admin,
+    source: str,
+    *,
+    start: Place,
+    end: Place = LogEdge.END,
+    partitions: Iterable[int] | None = None,
+    keep_partitions: bool = True,
+) -> ReplayPlan:
+    """Plan to send dead letters back to the topics that they came from; changes nothing. Raises like `plan_replay`."""
+    known = {each.partition: each for each in admin.describe_topic(source).topic_partitions}
+    ranges = _ranges(admin, source, known, start, end, partitions)
+    return ReplayPlan(source, ORIGINS, ranges, keep_partitions, None, is_back=True)
+
+
+def _ranges(
+    admin: Admin,
+    topic: str,
+    known: Mapping[int, TopicPartition],
+    start: Place,
+    end: Place,
+    partitions: Iterable[int] | None,
+) -> dict[TopicPartition, OffsetRange]:
+    """Return the offsets to read in each partition."""
+    chosen = set(known if partitions is None else partitions)
+    for place in (start, end):
+        if isinstance(place, Mapping):
+            chosen = set(place) if partitions is None else chosen & set(place)
+    _check_partitions(topic, known, chosen)
+    held = admin.offset_ranges([known[number] for number in sorted(chosen)])
+    starts, ends = _resolve(admin, held, start), _resolve(admin, held, end)
+    if held and all(starts[key] > ends[key] for key in held):
+        key = next(iter(held))
+        raise SkylogError(f"the range ends before it begins: {key} from offset {starts[key]} to {ends[key]}")
+    return {key: OffsetRange(starts[key], max(starts[key], ends[key])) for key in held}
 
 
 def _check_partitions(topic: str, known: Mapping[int, TopicPartition], chosen: Iterable[int]) -> None:

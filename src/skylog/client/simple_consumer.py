@@ -1,11 +1,11 @@
-"""Reading one partition from an explicit offset, without a group."""
+"""Reads one partition from an explicit offset, without a group."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from time import monotonic
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Generic, Literal, Self
 
 from confluent_kafka import TopicPartition as LibraryPartition
 
@@ -14,7 +14,7 @@ from skylog.client.connection import Connection
 from skylog.client.errors import OffsetOutOfRangeError
 from skylog.client.inbox import MAX_MESSAGES, Inbox
 from skylog.client.message import Message
-from skylog.client.serializers import Deserializer
+from skylog.client.serializers import Deserializer, ValueT
 from skylog.errors import ConfigError, SkylogError
 from skylog.model import TopicPartition
 
@@ -22,27 +22,28 @@ Offset = int | Literal["earliest", "latest"]
 
 _WAIT_S: Final = 0.2
 _SETTINGS: Final[dict[str, Any]] = {
-    "group.id": "skylog-simple-consumer",  # the library wants one; no group is joined and nothing is committed
+    "group.id": "skylog-simple-consumer",  # required by the library; no group is joined and nothing is committed
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "allow.auto.create.topics": False,
-    "fetch.queue.backoff.ms": 10,  # by default a quick reader is made to wait for a second, again and again
+    "fetch.queue.backoff.ms": 10,  # with the default, a fast reader pauses for a second again and again
+    "isolation.level": "read_committed",
     "auto.offset.reset": "error",
 }
 
 
-class SimpleConsumer:
-    """Reads one partition. `offset` is always the offset of the next message to read; assign to it to go elsewhere.
+class SimpleConsumer(Generic[ValueT]):
+    """Reads one partition. `offset` is always the offset of the next message to read; assign to it to seek.
 
         consumer = SimpleConsumer("letters", partition=0, offset=1)
         [message.text() for message in consumer.consume()]   # ["b", "c", "d", "e"]
         consumer.offset                                      # 5
-        consumer.offset = 0                                  # once more, from the start
+        consumer.offset = 0                                  # again from the start
         for message in consumer:                             # waits for more at the end of the log
             print(message.offset, message.text())
 
-    The application keeps the offset wherever it likes; kept together with what was made of the messages, each of them
-    counts exactly once. `offset` may also be "earliest" or "latest". One thread uses it at a time.
+    You store the offset yourself. Stored in one transaction with your results, each message counts exactly once.
+    `offset` may also be "earliest" or "latest". Use a consumer from one thread at a time.
     """
 
     def __init__(
@@ -52,17 +53,18 @@ class SimpleConsumer:
         offset: Offset = "earliest",
         bootstrap: str | None = None,
         *,
-        deserializer: Deserializer | None = None,
-        config: Mapping[str, Any] | None = None,
+        deserializer: Deserializer[ValueT] | None = None,
+        config: Mapping[str, object] | None = None,
     ) -> None:
         self.topic_partition = TopicPartition(topic, partition)
         self._connection = Connection(bootstrap, config)
+        self._connection.warn_as(f"the reader of {self.topic_partition} waits")
         self._admin = Admin(self._connection)
         self._check_partition()
         self._client = self._connection.consumer({**_SETTINGS, **(config or {})})
         self._inbox = Inbox(self._client, self._connection, deserializer)
         self._closed = False
-        self._last: Message | None = None  # that was handed out since the offset was set
+        self._last: Message[ValueT] | None = None  # returned since the offset was set
         self.offset = offset
 
     @property
@@ -76,14 +78,14 @@ class SimpleConsumer:
         self._place(self._resolve(offset))
 
     def seek_to_time(self, timestamp_ms: int) -> None:
-        """Go to the first message at or after a time; to the end of the log if there is none."""
+        """Continue at the first message at or after a time; at the end of the log if there is none."""
         found = self._admin.offsets_at([self.topic_partition], timestamp_ms)[self.topic_partition]
         self.offset = "latest" if found is None else found
 
-    def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
-        """The next messages, as many as there are; none if the log has no more and `timeout_s` pass without one.
+    def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message[ValueT]]:
+        """Return the next available messages; an empty list if none arrives within `timeout_s`.
 
-        Raises OffsetOutOfRangeError if retention has taken the offset, BrokerUnreachableError if no broker answers.
+        Raises OffsetOutOfRangeError if retention has deleted the offset, BrokerUnreachableError if no broker answers.
         """
         self._check_open()
         ready = self._inbox.ready
@@ -99,8 +101,8 @@ class SimpleConsumer:
             ready.popleft()
         return messages
 
-    def __iter__(self) -> Iterator[Message]:
-        """Every message from `offset` on; waits at the end of the log, and while no broker can be reached."""
+    def __iter__(self) -> Iterator[Message[ValueT]]:
+        """Yield messages from `offset` on; waits at the end of the log, and while no broker is reachable."""
         ready = self._inbox.ready
         while not self._closed:
             while ready:
@@ -111,6 +113,7 @@ class SimpleConsumer:
                 self._fill(_WAIT_S)
 
     def close(self) -> None:
+        """Close the connection. Nothing is committed."""
         self._closed = True
         self._inbox.ready.clear()
         self._client.close()
@@ -122,7 +125,7 @@ class SimpleConsumer:
         self.close()
 
     def _fill(self, timeout_s: float, max_messages: int = MAX_MESSAGES) -> None:
-        if self._inbox.is_torn:
+        if self._inbox.is_interrupted:
             self._place(self.offset)
         self._inbox.fill(timeout_s, max_messages)
 
@@ -130,12 +133,12 @@ class SimpleConsumer:
         self._offset = offset
         self._last = None
         self._inbox.move({self.topic_partition: offset})
-        self._inbox.is_torn = False
+        self._inbox.is_interrupted = False
         self._client.assign([LibraryPartition(*self.topic_partition, offset)])
 
     def _check_open(self) -> None:
         if self._closed:
-            raise SkylogError("this consumer is closed; make a new one")
+            raise SkylogError("this consumer is closed; create a new one")
 
     def _check_partition(self) -> None:
         topic, partition = self.topic_partition
@@ -144,7 +147,7 @@ class SimpleConsumer:
             raise SkylogError(f"topic '{topic}' has no partition {partition}: it has {count}, numbered from 0")
 
     def _resolve(self, offset: Offset) -> int:
-        """The offset itself, checked: librdkafka would tell of a wrong one only when it is asked for messages."""
+        """Resolve and check the offset: librdkafka would report a wrong one only at the next fetch."""
         range_ = self._admin.offset_ranges([self.topic_partition])[self.topic_partition]
         if offset == "earliest":
             return range_.start_offset

@@ -1,54 +1,67 @@
-"""Several streams of messages over one group, one for each thread of an application."""
+"""Several message streams in one group, one for each thread of an application."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Generic, Self
 
-from skylog.client.consumer import Consumer
+from skylog.client.consumer import CommitMode, Consumer
+from skylog.client.membership import Start
 from skylog.client.message import Message
+from skylog.client.serializers import Deserializer, ValueT
+from skylog.client.tier import ConsumerTierFactory
 
 logger = logging.getLogger(__name__)
 
 
-class MessageStream:
-    """The messages of some partitions of a topic, for one thread. Joins its group when it is first iterated.
+class MessageStream(Generic[ValueT]):
+    """The messages of some partitions of a topic, for one thread. Joins its group on the first iteration.
 
-    An iteration that fails, or is left early, ends the stream: its partitions go to the others, and what it had in hand
-    comes again there.
+    An iteration that fails, or that you leave early, ends the stream. Its partitions go to the other streams, which get
+    its unfinished message again.
     """
 
-    def __init__(self, topic: str, group: str, bootstrap: str | None, options: Mapping[str, Any]) -> None:
+    def __init__(self, topic: str, join: Callable[[], Consumer[ValueT]]) -> None:
+        """`join` creates the member of the group. It is called by the first iteration."""
         self.topic = topic
-        self._arguments = (topic, group, bootstrap)
-        self._options = options
-        self._consumer: Consumer | None = None
+        self._join = join
+        self._consumer: Consumer[ValueT] | None = None
         self._lock = threading.Lock()
         self._closed = False
         self._ended = threading.Event()
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[ValueT]]:
         with self._lock:
             if self._closed:
                 return
-            self._consumer = Consumer(*self._arguments, **self._options)
+            self._consumer = self._join()
         try:
             with self._consumer as consumer:
                 yield from consumer
+        except GeneratorExit:  # the loop over the stream raised an exception or was left
+            if not self._closed:
+                logger.warning(
+                    "a stream of '%s' has ended before it was stopped: its loop failed or was left; its partitions go "
+                    "to the other streams of group '%s'. StreamRunner retries, or keeps bad messages in a topic",
+                    self.topic,
+                    self._consumer.group,
+                )
+            raise
         finally:
             self._closed = True
             self._ended.set()
 
     def commit(self) -> None:
-        """Move the group past the messages that this stream has given. Call it from the stream's own thread."""
+        """Commit the offsets of all messages that this stream has yielded. Call it from the stream's thread."""
         if self._consumer is not None:
             self._consumer.commit()
 
     def stop(self) -> None:
-        """Let the iteration end after the message that it is at, from any thread."""
+        """End the iteration after the current message, from any thread."""
         with self._lock:
             self._closed = True
             if self._consumer is None:
@@ -57,17 +70,17 @@ class MessageStream:
                 self._consumer.stop()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the iteration has ended and the group has been left."""
+        """Wait until the iteration has ended and the stream has left the group."""
         return self._ended.wait(timeout_s)
 
 
-class MessageStreams(Mapping[str, list[MessageStream]]):
+class MessageStreams(Mapping[str, list[MessageStream[ValueT]]], Generic[ValueT]):
     """The streams of each topic. Leaving the `with` block stops them all."""
 
-    def __init__(self, streams: Mapping[str, list[MessageStream]]) -> None:
+    def __init__(self, streams: Mapping[str, list[MessageStream[ValueT]]]) -> None:
         self._streams = streams
 
-    def __getitem__(self, topic: str) -> list[MessageStream]:
+    def __getitem__(self, topic: str) -> list[MessageStream[ValueT]]:
         return self._streams[topic]
 
     def __iter__(self) -> Iterator[str]:
@@ -77,13 +90,13 @@ class MessageStreams(Mapping[str, list[MessageStream]]):
         return len(self._streams)
 
     def close(self, timeout_s: float = 60.0) -> None:
-        """Stop every stream, and wait until each has left the group: when its thread is done with a message."""
+        """Stop all streams, and wait until each has finished its current message and left the group."""
         for stream in self._all():
             stream.stop()
         deadline = time.monotonic() + timeout_s
         waiting = [stream.topic for stream in self._all() if not stream.wait(max(deadline - time.monotonic(), 0))]
         if waiting:
-            logger.warning("%d streams of %s are still held by somebody", len(waiting), ", ".join(set(waiting)))
+            logger.warning("%d streams of %s are still being iterated", len(waiting), ", ".join(set(waiting)))
 
     def __enter__(self) -> Self:
         return self
@@ -91,26 +104,45 @@ class MessageStreams(Mapping[str, list[MessageStream]]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _all(self) -> list[MessageStream]:
+    def _all(self) -> list[MessageStream[ValueT]]:
         return [stream for streams in self._streams.values() for stream in streams]
 
 
 def message_streams(
-    topics: Mapping[str, int], group: str, bootstrap: str | None = None, **options: Any
-) -> MessageStreams:
-    """So many independent streams of each topic, for as many threads; together they read every message.
+    topics: Mapping[str, int],
+    group: str,
+    bootstrap: str | None = None,
+    *,
+    start: Start = "earliest",
+    commit: CommitMode = "auto",
+    deserializer: Deserializer[ValueT] | None = None,
+    audit: ConsumerTierFactory | None = None,
+    config: Mapping[str, object] | None = None,
+) -> MessageStreams[ValueT]:
+    """Create independent streams of each topic, one per thread. Together they read every message.
 
         with ThreadPoolExecutor() as pool, message_streams({"page_views": 4}, group="counter") as streams:
             for stream in streams["page_views"]:
                 pool.submit(count, stream)          # def count(stream): for message in stream: ...
             stop_signal.wait()
 
-    Each stream owns some of the topic's partitions at a time; more streams than partitions leave some idle. `options`
-    are those of Consumer: start, commit, deserializer, audit, config.
+    `topics` maps each topic to its number of streams. Each stream owns some of the topic's partitions; with more
+    streams than partitions, some are idle. The other parameters are those of Consumer. The `start` function is called
+    in the thread that iterates.
     """
+
+    def join(topic: str) -> Consumer[ValueT]:
+        return Consumer(
+            topic,
+            group,
+            bootstrap,
+            start=start,
+            commit=commit,
+            deserializer=deserializer,
+            audit=audit,
+            config=config,
+        )
+
     return MessageStreams(
-        {
-            topic: [MessageStream(topic, group, bootstrap, options) for _ in range(count)]
-            for topic, count in topics.items()
-        }
+        {topic: [MessageStream(topic, partial(join, topic)) for _ in range(count)] for topic, count in topics.items()}
     )

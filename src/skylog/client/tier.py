@@ -1,7 +1,7 @@
-"""What producers and consumers tell an audit, and what they do for it.
+"""The protocols between producers or consumers and an audit.
 
-`skylog.audit` has the audits; a client is handed one as `audit=` and knows it by these protocols alone. An audit opens
-a tier per client; the tier is called as messages pass and publishes what it counted.
+`skylog.audit` implements them. A client takes an audit as `audit=` and knows only these protocols. The audit opens one
+tier per client. The client reports each message to its tier, which publishes the counts.
 """
 
 from __future__ import annotations
@@ -12,65 +12,69 @@ from typing import Protocol
 from confluent_kafka import Message as LibraryMessage
 
 Publish = Callable[[str, bytes, Callable[[bool], None]], None]
-"""`publish(topic, value, done)`: send a tier's report. `done` is told, once, whether it is stored; maybe on another
-thread. The topic is created if it is not there. What is published so passes no tier."""
+"""`publish(topic, value, done)`: send a report of a tier. Calls `done` once with whether it is stored, maybe on another
+thread. Creates the topic if it does not exist. Reports are not audited themselves."""
 
 
 class ProducerTier(Protocol):
-    """Counts what a producer sends. `sent` may come from many threads at once, the others from one at a time."""
+    """Counts the messages of a producer. `sent` is called from many threads at once, the others from one at a time."""
 
     def sent(self, topic: str, sent_ms: int) -> None:
-        """A message with the time `sent_ms` is about to be handed over. Its fate follows, by one of the next two."""
+        """Called before a message with the timestamp `sent_ms` is queued. One of the next two follows."""
 
     def acknowledged(self, topic: str, sent_ms: int, stored_ms: int, size_bytes: int) -> None:
-        """It is stored, under the time `stored_ms`, which differs where the topic uses LogAppendTime."""
+        """Called when it is stored. `stored_ms` differs from `sent_ms` if the topic uses LogAppendTime."""
 
     def failed(self, topic: str, sent_ms: int, *, may_be_stored: bool) -> None:
-        """It was given up; `may_be_stored` where nobody can tell."""
+        """Called when it has failed; with `may_be_stored` if the outcome is unknown."""
 
     def tick(self) -> None:
-        """Called several times a second: publish what is due."""
+        """Called several times a second, to publish due reports."""
 
     def close(self) -> None:
-        """The last call, after everything has met its fate: publish the rest."""
+        """Called last, when every message has a result, to publish the rest."""
 
 
-class ProducerAudit(Protocol):
+class ProducerTierFactory(Protocol):
+    """Opens the tier of a producer; `skylog.audit.ProducerAudit` is one."""
+
     def open_producer(self, publish: Publish) -> ProducerTier: ...
 
 
 class ConsumerTier(Protocol):
-    """Counts what a member of a group is done with. One thread calls it.
+    """Counts the messages that a group member has processed. Called from one thread.
 
-    Counts are of what has been committed: what is read again because nobody committed it was not consumed before. The
-    counts go into the commit's metadata, so offset and counts are stored together, and are published after it; a member
-    that gets the partition publishes what it finds there, in case that its predecessor could not.
+    Only committed messages count: a message that is read again because it was not committed counts once. The counts are
+    stored in the commit's metadata, atomically with the offset, and published after the commit. The next member that
+    gets the partition publishes the counts it finds there, in case its predecessor could not.
     """
 
     def assigned(self, topic: str, partition: int, metadata: str | None) -> None:
-        """This member owns the partition from now on; `metadata` is of its last commit."""
+        """Called when this member gets the partition; `metadata` is that of its last commit."""
 
     def consumed(self, messages: Sequence[LibraryMessage]) -> None:
-        """The application is done with these, which are in the order of their offsets within each partition."""
+        """Called with processed messages, in the order of their offsets within each partition."""
 
     def metadata(self, topic: str, partition: int, end_offset: int) -> str:
-        """What to commit along with `end_offset`. Everything consumed before that offset has been told."""
+        """Return the metadata to commit with `end_offset`. `consumed` has been called for all messages before it."""
 
     def committed(self, topic: str, partition: int, end_offset: int) -> None:
-        """That commit is stored."""
+        """Called when that commit is stored."""
 
     def revoked(self, topic: str, partition: int) -> None:
-        """The partition is another member's: forget what was not committed."""
+        """Called when the partition goes to another member: forget uncommitted counts."""
 
     def moved(self, topic: str, partition: int) -> None:
-        """The application went to another offset: forget what was not committed."""
+        """Called when the application seeks: forget uncommitted counts."""
 
     def tick(self) -> None:
-        """Called now and then: publish what is due."""
+        """Called now and then, to publish due reports."""
 
     def close(self) -> None:
-        """The last call: publish the rest."""
+        """Called last, to publish the rest."""
 
 
-class ConsumerAudit(Protocol):
+class ConsumerTierFactory(Protocol):
+    """Opens the tier of a group member; `skylog.audit.ConsumerAudit` is one."""
+
     def open_consumer(self, group: str, publish: Publish) -> ConsumerTier: ...

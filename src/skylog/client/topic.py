@@ -1,4 +1,4 @@
-"""What a cluster tells of a topic."""
+"""The description of a topic: partitions, offsets, configuration."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic with its partitions, in the order of their numbers."""
+    """A topic with its partitions, sorted by number."""
 
     name: str
     partitions: tuple[Partition, ...]
 
     @property
     def is_internal(self) -> bool:
-        """Whether the cluster keeps its own books in it."""
+        """Whether the topic holds data of the cluster or of skylog itself."""
         return self.name.startswith(("__", "_skylog_"))
 
     @property
@@ -40,7 +40,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets that a partition holds: from `start_offset`, up to but without `end_offset`."""
+    """The offsets that a partition holds: from `start_offset` up to `end_offset`, which is exclusive."""
 
     start_offset: int
     end_offset: int
@@ -51,7 +51,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One key of a topic's configuration with the value in force. `source` says who set it."""
+    """One key of a topic's configuration with its effective value. `source` is the level at which it is set."""
 
     name: str
     value: str | None

@@ -1,4 +1,4 @@
-"""Event tracking for web applications. Takes any producer that has `EventProducer`'s methods."""
+"""Event tracking for web applications. Works with any producer that implements `EventProducer`."""
 
 from skylog.events.drops import DropReason
 from skylog.events.event_log import EventLog, EventStats, RequestScope

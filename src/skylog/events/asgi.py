@@ -1,4 +1,4 @@
-"""Event tracking in ASGI applications: Starlette, FastAPI, Django's ASGI. Knows the protocol, no framework."""
+"""Event tracking in ASGI applications: Starlette, FastAPI, Django's ASGI. Depends on the protocol, not a framework."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any
 from skylog.events.event_log import EventLog
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiEvent = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiEvent]]
+Send = Callable[[AsgiEvent], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class EventMiddleware:
-    """Gives every HTTP request a scope, and sends what is buffered when the server stops.
+    """Opens a scope for every HTTP request, and sends buffered events when the server stops.
 
-    Events are handed over after each part of the response that was sent, so they neither delay it nor wait for the end
-    of a long stream, and when the application is done with the request. A websocket has no scope: its events are handed
-    over as they are fired.
+    Events are passed to the producer after each sent part of the response, and when the application has finished the
+    request. So they neither delay the response nor wait for the end of a long stream. A websocket has no scope: its
+    events are passed on immediately.
 
-    The stop of a server is `lifespan.shutdown`: uvicorn ends by the signal that stopped it, without exit handlers. For
-    applications that do not take part in the lifespan protocol, the middleware does.
+    A server stops with `lifespan.shutdown`: uvicorn exits by the signal that stopped it, without exit handlers. Events
+    that cannot be sent then are logged. If the application does not support the lifespan protocol, the middleware
+    handles it.
     """
 
     def __init__(self, app: Application, events: EventLog) -> None:
@@ -41,7 +42,7 @@ class EventMiddleware:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.events.request() as request:
 
-            async def send_and_hand_over(message: Message) -> None:
+            async def send_and_hand_over(message: AsgiEvent) -> None:
                 await send(message)
                 if message["type"] == "http.response.body":
                     request.hand_over()
@@ -49,28 +50,28 @@ class EventMiddleware:
             await self.app(scope, receive, send_and_hand_over)
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_taken = False  # whether the application has begun to take part
+        is_taken = False  # whether the application handles the lifespan
 
-        async def receive_for_application() -> Message:
+        async def receive_for_application() -> AsgiEvent:
             nonlocal is_taken
             is_taken = True
             return await receive()
 
-        async def send_after_flush(message: Message) -> None:
+        async def send_after_flush(message: AsgiEvent) -> None:
             if message["type"].startswith("lifespan.shutdown"):
-                await asyncio.to_thread(self.events.flush)
+                await asyncio.to_thread(self.events.close)
             await send(message)
 
         try:
             await self.app(scope, receive_for_application, send_after_flush)
-        except Exception:  # how applications say that they know no lifespan; after their start it is an error
+        except Exception:  # an application without lifespan support raises; after it has received, it is an error
             if is_taken:
                 raise
         if not is_taken:
-            await _take_part(receive, send_after_flush)
+            await _handle_lifespan(receive, send_after_flush)
 
 
-async def _take_part(receive: Receive, send: Send) -> None:
+async def _handle_lifespan(receive: Receive, send: Send) -> None:
     for phase in ("startup", "shutdown"):
         await receive()
         await send({"type": f"lifespan.{phase}.complete"})

@@ -2,7 +2,7 @@
 
 # settings.py
 MIDDLEWARE = ["skylog.events.django.EventMiddleware", ...]
-SKYLOG_EVENTS = "blog.tracking.events"  # the EventLog, or where it is
+SKYLOG_EVENTS = "blog.tracking.events"  # the EventLog, or its dotted path
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skylog.events.event_log import EventLog
 
 
 class EventMiddleware:
-    """Gives every request a scope. Events of a streamed body are fired after it, and handed over one by one."""
+    """Opens a scope for every request. Events of a streamed body are fired after it, and passed on one by one."""
 
     sync_capable = True
     async_capable = True

@@ -1,4 +1,4 @@
-"""The events that were lost: counted by reason, and said in the log, but not once per event."""
+"""Counts lost events by reason, and logs them at a limited rate."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ logger = logging.getLogger("skylog.events")
 
 
 class DropReason(StrEnum):
+    """Why an event was dropped."""
+
     UNENCODABLE = "unencodable"
-    """An attribute or the user has no form in JSON."""
+    """An attribute or the user cannot be encoded as JSON."""
     BUFFER_FULL = "buffer_full"
-    """The producer's buffer had no room, as when no broker was reachable for too long."""
+    """The producer's buffer was full, for example because no broker was reachable for too long."""
     REFUSED = "refused"
-    """The producer would never be able to send it: too large, say."""
+    """The producer can never send it, for example because it is too large."""
     UNDELIVERED = "undelivered"
     """The producer gave up: no broker stored it in time."""
 
 
 class Drops:
-    """Thread-safe. The first loss is logged at once, then one line sums up what was lost in each interval."""
+    """Thread-safe. Logs the first loss immediately, then one line per interval with the sum."""
 
     def __init__(self, topic: str, clock: Clock) -> None:
         self._topic = topic
@@ -47,7 +49,7 @@ class Drops:
         self.warn()
 
     def warn(self) -> None:
-        """Log what has not been logged yet."""
+        """Log the losses since the last line."""
         with self._lock:
             lost = {reason.value: count for reason, count in self._unlogged.items() if count}
             error, self._last_error = self._last_error, ""
@@ -58,6 +60,6 @@ class Drops:
             logger.warning("dropped events for topic %s: %s%s", self._topic, reasons, f" ({error})" if error else "")
 
     def counts(self) -> dict[str, int]:
-        """Of every reason, also of those that have not been met."""
+        """Return the count of every reason, including zeros."""
         with self._lock:
             return {reason.value: count for reason, count in self._counts.items()}

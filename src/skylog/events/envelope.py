@@ -1,9 +1,9 @@
-"""The one form that all events have: a JSON object around what the application says. Knows no producer.
+"""The format of all events: a JSON object around the application's attributes. Knows no producer.
 
 {"id": "0190f3c1a2b47d1e5a0c9be24f6d7713",     unique; sorts by time
  "event": "post.create",
  "timestamp": 1720791474.868,                  when it happened, in seconds since 1970
- "user": {"id": 7, "created_at": 1700000000.0},  who did it; null where nobody is logged in
+ "user": {"id": 7, "created_at": 1700000000.0},  the user; null for an anonymous visitor
  "attributes": {"id": 42, "title": "Hello"},
  "server": "web-1",
  "application": "blog"}
@@ -21,31 +21,33 @@ from uuid import UUID
 import orjson
 
 from skylog.errors import SkylogError
+from skylog.tracing import current_headers
 
 _PLAIN_IDS: Final = (str, int, UUID)
 
 
 class EventError(SkylogError):
-    """An event that cannot be put into the envelope."""
+    """An event that cannot be encoded."""
 
 
-class Message(NamedTuple):
-    """An event that is ready to be sent. The key is the user's id, so that what one user does stays in order."""
+class EventMessage(NamedTuple):
+    """An event that is ready to be sent. The key is the user's id, so that the events of one user stay in order."""
 
     value: bytes
     key: bytes | None
     timestamp_ms: int
+    headers: list[tuple[str, str | bytes | None]]
 
 
 class Envelope:
-    """Puts the events of one application on one server into their form."""
+    """Encodes the events of one application on one server."""
 
     def __init__(self, application: str, server: str) -> None:
         self._application = application
         self._server = server
 
-    def seal(self, event: str, user: object, attributes: Mapping[str, Any], timestamp_ms: int) -> Message:
-        """Raises EventError, orjson's TypeError, and whatever a property of `user` or a `__str__` may raise."""
+    def seal(self, event: str, user: object, attributes: Mapping[str, Any], timestamp_ms: int) -> EventMessage:
+        """Encode an event. Raises EventError, orjson's TypeError, and anything that `user` or a `__str__` raises."""
         actor = None if user is None else _actor(user)
         value = orjson.dumps(
             {
@@ -60,7 +62,8 @@ class Envelope:
             _plain,
             orjson.OPT_NON_STR_KEYS,
         )
-        return Message(value, None if actor is None else str(actor["id"]).encode(), timestamp_ms)
+        key = None if actor is None else str(actor["id"]).encode()
+        return EventMessage(value, key, timestamp_ms, [*current_headers()])
 
 
 def _actor(user: Any) -> dict[str, Any] | None:
@@ -78,10 +81,10 @@ def _actor(user: Any) -> dict[str, Any] | None:
 
 
 def _check_anonymous(user: Any) -> None:
-    """Without an id it is a visitor: an empty mapping, Django's AnonymousUser, Flask-Login's and Starlette's likes."""
+    """Raise EventError unless `user` is anonymous: an empty mapping, or as in Django, Flask-Login or Starlette."""
     if not isinstance(user, Mapping) and not hasattr(user, "id") and getattr(user, "is_authenticated", True):
         raise EventError(
-            f"{type(user).__name__} has neither `id` nor `pk`: give an object that has, a mapping, or the id itself"
+            f"{type(user).__name__} has neither `id` nor `pk`: pass an object with one, a mapping, or the id itself"
         )
 
 
@@ -94,7 +97,7 @@ def _seconds(moment: Any) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """What orjson does not know by itself, in a form that it knows."""
+    """Convert types that orjson does not support."""
     if isinstance(value, (set, frozenset)):
         return list(value)
     if isinstance(value, bytes):

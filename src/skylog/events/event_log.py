@@ -1,8 +1,8 @@
-"""Event tracking: what users do in an application, as messages of a topic. Knows neither brokers nor web frameworks.
+"""Event tracking: user actions as messages of a topic. Knows neither brokers nor web frameworks.
 
-The events of a request are collected and handed to the producer when the request is over; from there on they are the
-producer's: queued in a bounded buffer and sent in the background. Nothing here waits for a broker, except `flush` and
-`close`, and nothing here raises into the application's request.
+The events of a request are collected and passed to the producer when the request ends. The producer queues them in a
+bounded buffer and sends them in the background. Only `flush` and `close` wait for a broker, and nothing here raises
+into the application's request.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ import threading
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
+from time import monotonic
 from typing import Any, Final
 
 from skylog.clock import Clock, SystemClock
 from skylog.events import metrics
 from skylog.events.drops import DropReason, Drops, logger
-from skylog.events.envelope import Envelope, Message
+from skylog.events.envelope import Envelope, EventMessage
 from skylog.events.producer import EventProducer
 
 COLLECTED_MAX: Final = 100
-"""A scope hands over when it has so many events, so that a long one neither grows nor has much to lose."""
+"""A scope passes its events on at this number, so that a long scope neither grows nor can lose many."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventStats:
-    """Counts since the process began (or was forked). Fired = handed over + dropped before that + still collected."""
+    """Counts since the process started (or was forked). Fired = handed over + dropped before that + still collected."""
 
     fired: int
     handed_over: int
@@ -45,8 +47,8 @@ class EventLog:
         with events.request():
             events.fire("post.create", user, id=post.id, title=post.title)
 
-    An application has one, as a global; a middleware opens the scope of each request. The producer should be the log's
-    own: its counts are taken for those of the events. All methods may be called from any thread and any task.
+    An application has one event log, as a global; a middleware opens the scope of each request. Do not use the producer
+    for other messages: its counts are reported as those of the events. All methods are safe in any thread and task.
     """
 
     def __init__(
@@ -68,25 +70,25 @@ class EventLog:
         self._failed_seen = 0
         self._reset_counts()
         self._open_scopes: set[RequestScope] = set()
+        self._given_up_at: int | None = None  # the producer's count of deliveries when `close` gave up
         metrics.watched.add(self)
-        atexit.register(self.close)
+        atexit.register(self._close_at_exit)
 
     def _reset_counts(self) -> None:
-        self._lock = threading.RLock()  # a finalizer that fires an event may run anywhere
+        self._lock = threading.RLock()  # reentrant: a finalizer that fires an event may run anywhere
         self._drops = Drops(self.topic, self._clock)
         self._fired = 0
         self._handed_over = 0
 
     def fire(self, event: str, user: object = None, /, **attributes: Any) -> None:
-        """Something has happened, now. Never raises and never waits: what cannot be sent is counted and logged.
+        """Record an event with the current time. Never raises and never waits: lost events are counted and logged.
 
-        `user` is who did it: an object with `id` (or `pk`) and `created_at` (or `date_joined`), a mapping with these
-        keys, an id, or None. Attributes are anything that JSON has, dates, UUIDs, enums and dataclasses; of all else
-        goes what `str` makes of it.
+        `user` is an object with `id` (or `pk`) and `created_at` (or `date_joined`), a mapping with these keys, an id,
+        or None. Attributes may be JSON types, dates, UUIDs, enums and dataclasses; other types are converted by `str`.
         """
         try:
             message = self._envelope.seal(event, user, attributes, self._clock.now_ms())
-        except Exception as error:  # the user's properties and the attributes' methods are the application's code
+        except Exception as error:  # properties of the user and methods of attributes are application code
             with self._lock:
                 self._fired += 1
             self._drops.add(DropReason.UNENCODABLE, error=f"{event}: {error!r}")
@@ -99,11 +101,11 @@ class EventLog:
             self._hand_over(due)
 
     def request(self) -> RequestScope:
-        """A scope to use with `with`: events that are fired in it are handed over at its end, come what may."""
+        """Return a scope to use with `with`. Its end passes its events to the producer, also after an exception."""
         return RequestScope(self)
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Hand over what is collected and wait until it is stored; how many events are still not."""
+        """Pass all collected events on and wait until they are stored; return the number of events that are not."""
         with self._lock:
             due = [message for scope in self._open_scopes for message in scope.take()]
         self._hand_over(due)
@@ -112,10 +114,13 @@ class EventLog:
         return left
 
     def close(self) -> None:
-        """Send everything that is buffered. Called at the exit of the process; the producer stays open."""
-        atexit.unregister(self.close)
-        left = self.flush()
+        """Send all buffered events, and log how many could not be sent. Called at exit. The log stays usable."""
+        self._close(self._flush_timeout_s)
+
+    def _close(self, timeout_s: float) -> None:
+        left = self.flush(timeout_s)
         self._drops.warn()
+        self._given_up_at = self._producer.delivered_count if left else None
         if left:
             logger.warning(
                 "events for topic %s that were not delivered within %g s of closing: %d; is a broker reachable?",
@@ -123,23 +128,37 @@ class EventLog:
                 self._flush_timeout_s,
                 left,
             )
+        else:
+            atexit.unregister(self._close_at_exit)  # later events are the producer's own concern
+
+    def _close_at_exit(self) -> None:
+        """Close, and let the producer wait no longer for what could not be sent. All logs of a process share the time.
+
+        If `close` has waited in vain, and nothing was delivered since, it does not wait again.
+        """
+        began_s = _exit_began_s()
+        has_waited = self._given_up_at is not None and self._given_up_at == self._producer.delivered_count
+        left_s = max(self._flush_timeout_s - (monotonic() - began_s), 0.0)
+        self._close(0.0 if has_waited else left_s)
+        if self._given_up_at is not None:
+            self._producer.close(0)
 
     def stats(self) -> EventStats:
         self._note_undelivered()
         with self._lock:
             delivered = self._producer.delivered_count
             collected = sum(len(scope.messages) for scope in self._open_scopes)
-            # Not what the producer has queued: librdkafka counts its own notices there, too. And a message may be
-            # delivered before `_hand_over` has come to count it.
+            # Not the producer's queue length: librdkafka includes its own events there. And a message may be delivered
+            # before `_hand_over` has counted it.
             queued = max(self._handed_over - delivered - self._failed_seen, 0)
             return EventStats(self._fired, self._handed_over, delivered, self._drops.counts(), collected + queued)
 
-    def _hand_over(self, messages: list[Message]) -> None:
+    def _hand_over(self, messages: list[EventMessage]) -> None:
         offer = self._producer.offer
         taken = full = 0
         for message in messages:
             try:
-                if offer(self.topic, *message):
+                if offer(self.topic, message.value, message.key, message.timestamp_ms, message.headers or None):
                     taken += 1
                 else:
                     full += 1
@@ -158,32 +177,33 @@ class EventLog:
         with self._lock:
             count = failed - self._failed_seen
             self._failed_seen = failed
-        if count > 0:  # a forked process begins with a producer that has counted nothing
+        if count > 0:  # in a forked process the producer starts again at zero
             self._drops.add(DropReason.UNDELIVERED, count)
 
     def _after_fork(self) -> None:
-        """In the child: what the parent has counted and collected is the parent's to report and to send."""
+        """Reset in the child: the parent reports and sends what it has counted and collected."""
         self._reset_counts()
+        self._given_up_at = None
         for scope in self._open_scopes:
             scope.take()
 
 
 class RequestScope:
-    """Collects the events that one request fires, in all threads and tasks that work for it.
+    """Collects the events of one request, in all its threads and tasks.
 
-    A scope inside an open one joins it. A task that outlives its request finds the scope closed, and then its events
-    are handed over one by one, as they are outside of any scope.
+    A scope inside an open one joins it. If a task outlives its request, the scope is closed, and its events are passed
+    on one by one, as outside of any scope.
     """
 
     __slots__ = ("_log", "is_open", "messages")
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self.messages: list[Message] = []
+        self.messages: list[EventMessage] = []
         self.is_open = False
 
     def __enter__(self) -> RequestScope:
-        """The scope that collects: this one, or the one that it joins."""
+        """Return the scope that collects: this one, or the one that it joins."""
         log = self._log
         outer = log._scope.get()
         if outer is not None and outer.is_open:
@@ -198,8 +218,8 @@ class RequestScope:
         if not self.is_open:
             return
         log = self._log
-        # The context keeps the scope, which counts as none once it is closed. There is no token to reset by: a WSGI
-        # response may end in another context than it began in.
+        # The context keeps the closed scope, which is ignored. A token cannot reset it: a WSGI response may end in
+        # another context than it started in.
         with log._lock:
             self.is_open = False
             log._open_scopes.discard(self)
@@ -208,23 +228,29 @@ class RequestScope:
             log._hand_over(due)
 
     def hand_over(self) -> None:
-        """Hand over what is collected so far, as when a part of a long response has been sent."""
+        """Pass the events collected so far to the producer, for example after a part of a long response."""
         if self.messages:
             with self._log._lock:
                 due = self.take()
             self._log._hand_over(due)
 
-    def add(self, message: Message) -> list[Message]:
-        """Collect it; what is to be handed over now. The log's lock is held."""
+    def add(self, message: EventMessage) -> list[EventMessage]:
+        """Collect a message; return those to pass on now. The caller holds the log's lock."""
         if not self.is_open:
             return [message]
         self.messages.append(message)
         return self.take() if len(self.messages) >= COLLECTED_MAX else []
 
-    def take(self) -> list[Message]:
-        """What is collected, no longer here. The log's lock is held."""
+    def take(self) -> list[EventMessage]:
+        """Remove and return the collected messages. The caller holds the log's lock."""
         taken, self.messages = self.messages, []
         return taken
+
+
+@cache
+def _exit_began_s() -> float:
+    """Return the time of the first call."""
+    return monotonic()
 
 
 def _after_fork_in_child() -> None:
@@ -232,4 +258,5 @@ def _after_fork_in_child() -> None:
         log._after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork_in_child)

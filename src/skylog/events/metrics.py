@@ -1,6 +1,6 @@
-"""The counts of all event logs of this process as Prometheus metrics, read when they are scraped.
+"""Exports the counts of all event logs of this process as Prometheus metrics, collected on each scrape.
 
-The default registry has them as soon as `skylog.events` is imported; `EventCollector` is for other registries.
+Importing `skylog.events` registers them with the default registry. Use `EventCollector` for other registries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LABELS = ("application", "topic")
 watched: weakref.WeakSet[EventLog] = weakref.WeakSet()
-"""The logs of this process, for as long as they live."""
+"""All event logs of this process."""
 
 
 class EventCollector(Collector):

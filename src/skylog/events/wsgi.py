@@ -1,4 +1,4 @@
-"""Event tracking in WSGI applications: Flask, Pyramid, Django's WSGI. Knows the protocol, no framework."""
+"""Event tracking in WSGI applications: Flask, Pyramid, Django's WSGI. Depends on the protocol, not a framework."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class EventMiddleware:
-    """Gives every request a scope, from the call of the application to the close of its response."""
+    """Opens a scope for every request, from the call of the application to the close of its response."""
 
     def __init__(self, app: WSGIApplication, events: EventLog) -> None:
         self.app = app
@@ -29,7 +29,7 @@ class EventMiddleware:
 
 
 class _Response:
-    """The application's response. When a part of it is asked for, the one before has been sent: see `hand_over`."""
+    """Wraps the application's response. When the server requests a part, the previous one has been sent."""
 
     def __init__(self, body: Iterable[bytes], request: RequestScope) -> None:
         self._body = body

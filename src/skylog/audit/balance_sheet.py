@@ -1,17 +1,18 @@
-"""One topic of the books: its tiers side by side in every window, and what to say of each window.
+"""Compares the tiers of one topic in every window, and finds the verdict of each window.
 
-Messages pass from producers to brokers, and from there to each group of consumers and each table that they land in.
-Every tier is compared with the one before it: stored with produced, each reader with stored. Where no broker reports,
-as on a cluster of other brokers, readers are compared with produced. A tier that has never reported for a topic is not
-missed, unless it is required. What cannot be told:
+Messages pass from producers to brokers, and from there to each consumer group and each table that they land in. Every
+tier is compared with the one before it: stored with produced, each reader with stored. If no broker reports, as on a
+cluster of other brokers, readers are compared with produced. A tier that has never reported for a topic is not
+expected, unless it is required. Limits of the comparison:
 
-* Messages from before the first window that a producer reported came from producers that did not count yet.
-* A group that began in the middle of the log never had what was there before; it is judged from the window after its
+* Messages before the first window of a producer's report come from producers that did not count yet.
+* A group that started in the middle of the log never read the messages before; it is judged from the window after its
   first.
-* Messages that a producer is uncertain of may be stored or not. Either is right.
-* What a group has not come to yet is late and not lost: whatever broker's reports end after its last offset may be.
+* Messages that are uncertain to a producer may be stored or not. Both are correct.
+* Messages that a group has not reached yet are late, not lost: these are all in broker reports that end after its last
+  offset.
 
-`settle` describes how messages are placed whose window is not known. Bytes go where their messages do.
+`settle` describes how messages are assigned to windows if their window is unknown. Their bytes follow.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from skylog.audit.ledger import Ledger, Reader, Tally, Windows
+from skylog.audit.ledger import Ledger, ReaderTally, Windows, WindowTally
 from skylog.audit.report import Tier
-from skylog.audit.settle import Guide, Series, Span, align, settle, span_sizes
+from skylog.audit.settle import Guide, Series, WindowSpan, align, settle, span_sizes
 from skylog.audit.verdict import SEVERITY, Balance, Finding, Sizes, Verdict
 
 _Columns = Mapping[tuple[Tier, str], list[int]]
-"""A number per window for each tier and source; producers and brokers are one source each, without a name."""
+"""A number per window for each tier and source. All producers are one source without a name, and so are all brokers."""
 
 _Row = tuple[int | None, int | None, dict[str, int], dict[str, int]]
 """One window of the columns: produced, stored, consumed by group, landed by table."""
@@ -37,13 +38,13 @@ _Row = tuple[int | None, int | None, dict[str, int], dict[str, int]]
 class _Account:
     """A tier that is compared with the reference.
 
-    In each window it may have up to `missing` fewer and up to `spare` more messages than the reference has. It is
-    judged from the window numbered `first_judged` on. `placed` are its messages in each window.
+    In each window it may have up to `missing` fewer and up to `spare` more messages than the reference. It is judged
+    from the window numbered `first_judged` on. `placed` is the number of its messages in each window.
     """
 
     tier: Tier
     source: str
-    tally: Tally
+    tally: WindowTally
     series: Series
     missing: list[int]
     spare: list[int]
@@ -51,25 +52,25 @@ class _Account:
     placed: list[int]
 
     def guide(self) -> Guide:
-        """What it wants of the reference."""
+        """Return the range of messages that the reference should have in each window to agree with this tier."""
         return [
             None if number < self.first_judged else (count - self.spare[number], count + self.missing[number])
             for number, count in enumerate(self.placed)
         ]
 
     def settle(self, reference: list[int]) -> None:
-        wanted = [
+        guide = [
             None if number < self.first_judged else (count - self.missing[number], count + self.spare[number])
             for number, count in enumerate(reference)
         ]
-        self.placed = settle(self.series, [wanted])
+        self.placed = settle(self.series, [guide])
 
     def finding(self, number: int, expected: int) -> Finding | None:
         if number < self.first_judged:
             return None
         fewer = expected - self.placed[number]
         too_few, too_many = fewer - self.missing[number], -fewer - self.spare[number]
-        if self.tier is Tier.PRODUCED:  # it comes before the reference, which has too many of what this has too few of
+        if self.tier is Tier.PRODUCED:  # it comes before the reference, so too few here means too many there
             found = (Tier.STORED, "")
             options = [(Verdict.LOST, too_many), (Verdict.DUPLICATED, too_few)]
         else:
@@ -78,10 +79,12 @@ class _Account:
         return next((Finding(*found, verdict, messages) for verdict, messages in options if messages > 0), None)
 
 
-class Page:
-    """The windows of one topic that any tier counted in, numbered in their order."""
+class BalanceSheet:
+    """The windows of one topic with a count of any tier, numbered in order."""
 
-    def __init__(self, topic: str, ledger: Ledger, readers: Mapping[tuple[Tier, str], Reader], window_ms: int) -> None:
+    def __init__(
+        self, topic: str, ledger: Ledger, readers: Mapping[tuple[Tier, str], ReaderTally], window_ms: int
+    ) -> None:
         self._topic = topic
         self._window_ms = window_ms
         self._stored, self._produced = ledger.stored(), ledger.produced
@@ -94,7 +97,7 @@ class Page:
         if self._produced and self._produced.first:
             self._first_produced = bisect_left(self._windows, self._produced.first[0])
         self._accounts = [*self._producers(), *(self._reader(ledger, *each) for each in sorted(readers.items()))]
-        reference = self._stored or self._produced or Tally(window_ms)
+        reference = self._stored or self._produced or WindowTally(window_ms)
         series = self._series(reference)
         self._reference = self._settle(series)
         self._messages = {(each.tier, each.source): each.placed for each in self._accounts}
@@ -107,7 +110,10 @@ class Page:
             self._sizes[key] = self._bytes(reference, series, self._reference)
 
     def balances(self, closed_ms: int, required: Collection[Tier] = ()) -> Iterator[Balance]:
-        """Windows that end after `closed_ms` are open. Tiers that are `required` are late where they are absent."""
+        """Yield the balance of each window. Windows that end after `closed_ms` are open.
+
+        A `required` tier is late in every window in which it has counted nothing.
+        """
         for number, window in enumerate(self._windows):
             end_ms = (window + 1) * self._window_ms
             found = [account.finding(number, self._reference[number]) for account in self._accounts]
@@ -132,16 +138,16 @@ class Page:
             if findings or self._most(number):
                 yield balance
 
-    # -- putting the page together
+    # -- building the sheet
 
     def _producers(self) -> list[_Account]:
-        """Producers, if there is a broker's count to compare them with."""
+        """Return the account of producers, if there are broker counts to compare it with."""
         if not (self._stored and self._produced):
             return []
         uncertain = self._per_window(self._produced.uncertain)
         return [self._account(Tier.PRODUCED, "", self._produced, uncertain, self._per_window({}), self._first_produced)]
 
-    def _reader(self, ledger: Ledger, key: tuple[Tier, str], reader: Reader) -> _Account:
+    def _reader(self, ledger: Ledger, key: tuple[Tier, str], reader: ReaderTally) -> _Account:
         first = 0 if self._stored else self._first_produced
         if reader.tally.first and ledger.is_from_the_middle(reader):
             first = max(first, bisect_left(self._windows, reader.tally.first[1] + 1))
@@ -150,13 +156,13 @@ class Page:
         return self._account(*key, reader.tally, missing, spare, first)
 
     def _account(
-        self, tier: Tier, source: str, tally: Tally, missing: list[int], spare: list[int], first_judged: int
+        self, tier: Tier, source: str, tally: WindowTally, missing: list[int], spare: list[int], first_judged: int
     ) -> _Account:
         series = self._series(tally)
         return _Account(tier, source, tally, series, missing, spare, first_judged, series.exact)
 
     def _settle(self, reference: Series) -> list[int]:
-        """Place the messages of all tiers; those of the reference are returned."""
+        """Assign the messages of all tiers to windows; return those of the reference."""
         if any(account.series.spans for account in self._accounts):
             aligned = align(
                 [reference, *(account.series for account in self._accounts)],
@@ -169,18 +175,20 @@ class Page:
             account.settle(settled)
         return settled
 
-    def _series(self, tally: Tally) -> Series:
+    def _series(self, tally: WindowTally) -> Series:
         exact = [0] * len(self._windows)
         spans = []
         for (first, last), messages in tally.messages.items():
             if first == last:
                 exact[self._numbers[first]] += messages
             else:
-                spans.append(Span(self._numbers[first], self._numbers[last], messages, tally.size_bytes[first, last]))
+                spans.append(
+                    WindowSpan(self._numbers[first], self._numbers[last], messages, tally.size_bytes[first, last])
+                )
         return Series(exact, spans)
 
-    def _bytes(self, tally: Tally, series: Series, placed: list[int]) -> list[int]:
-        """The bytes of a tally in each window, as its messages were placed."""
+    def _bytes(self, tally: WindowTally, series: Series, placed: list[int]) -> list[int]:
+        """Return the bytes of a tally in each window, which follow its messages."""
         sizes = span_sizes(series, placed)
         for (first, last), size_bytes in tally.size_bytes.items():
             if first == last:
@@ -188,14 +196,14 @@ class Page:
         return sizes
 
     def _per_window(self, messages: Mapping[Windows, int]) -> list[int]:
-        """How many of them each window may hold: all that are of it or of a span over it."""
+        """Return the most messages that each window may hold: those of the window and of all spans over it."""
         changes = [0] * (len(self._windows) + 1)
         for (first, last), count in messages.items():
             changes[bisect_left(self._windows, first)] += count
             changes[bisect_left(self._windows, last + 1)] -= count
         return list(accumulate(changes[:-1]))
 
-    # -- reading it
+    # -- reading the sheet
 
     def _row(self, columns: _Columns, number: int) -> _Row:
         produced, stored = columns.get((Tier.PRODUCED, "")), columns.get((Tier.STORED, ""))
@@ -207,11 +215,11 @@ class Page:
         )
 
     def _absent(self, number: int, tiers: set[Tier]) -> list[Finding]:
-        """Those of the tiers that have counted nothing in a window in which others have."""
+        """Return a finding for each of `tiers` that has counted nothing in a window in which others have."""
         counted = {tier for (tier, _), column in self._messages.items() if column[number]}
         missed = self._most(number)
         return [Finding(tier, "", Verdict.LATE, missed) for tier in Tier if missed and tier in tiers - counted]
 
     def _most(self, number: int) -> int:
-        """The most messages that any tier has in a window."""
+        """Return the largest count of any tier in a window."""
         return max((column[number] for column in self._messages.values()), default=0)

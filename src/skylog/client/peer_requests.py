@@ -1,0 +1,191 @@
+"""Requests that librdkafka has no API for: reassignments, sizes of replicas, racks, transactions, epochs of groups.
+
+They go over a connection of their own, in plain text, to any broker that speaks Kafka's protocol. The functions block;
+a running event loop in the same thread does not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, TypeVar
+
+from skylog.client.cluster import ClusterBroker, Reassignment
+from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.model import TopicPartition
+from skylog.net.peer import Peer, PeerError
+from skylog.protocol.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from skylog.protocol.consumer_group_describe import ConsumerGroupDescribeRequest
+from skylog.protocol.describe_cluster import DescribeClusterRequest
+from skylog.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from skylog.protocol.list_partition_reassignments import ListPartitionReassignmentsRequest
+from skylog.protocol.schema import Message
+
+T = TypeVar("T")
+
+Replica = tuple[TopicPartition, int]
+"""A partition and the id of a broker."""
+
+_CLIENT_ID: Final = "skylog"
+
+
+class ClusterNodes(NamedTuple):
+    """The controller, -1 if there is none, and the racks of the brokers."""
+
+    controller_id: int
+    racks: dict[int, str | None]
+
+
+def describe_cluster(brokers: Iterable[ClusterBroker], timeout_s: float) -> ClusterNodes | None:
+    """Return what the first broker that answers knows; None if none does."""
+    for broker in brokers:
+        with suppress(PeerError):
+            response = _wait_for(_ask(broker, DescribeClusterRequest(), timeout_s))
+            return ClusterNodes(response.controller_id, {each.broker_id: each.rack for each in response.brokers})
+    return None
+
+
+def list_reassignments(controller: ClusterBroker, timeout_s: float) -> list[Reassignment]:
+    """Return the reassignments under way, sorted by partition. Raises PeerError and KafkaError."""
+    request = ListPartitionReassignmentsRequest(timeout_ms=int(timeout_s * 1000))
+    response = _wait_for(_ask(controller, request, timeout_s))
+    _check(response, "cannot list the reassignments")
+    found = [
+        Reassignment(
+            TopicPartition(topic.name, row.partition_index),
+            tuple(row.replicas),
+            tuple(row.adding_replicas),
+            tuple(row.removing_replicas),
+        )
+        for topic in response.topics
+        for row in topic.partitions
+    ]
+    return sorted(found, key=lambda each: each.partition)
+
+
+def alter_reassignments(
+    controller: ClusterBroker, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_s: float
+) -> dict[TopicPartition, KafkaError]:
+    """Begin reassignments, or cancel those with the target None. Return the partitions that were rejected."""
+    rows: defaultdict[str, list[ReassignablePartition]] = defaultdict(list)
+    for key, replicas in targets.items():
+        wanted = None if replicas is None else list(replicas)
+        rows[key.topic].append(ReassignablePartition(partition_index=key.partition, replicas=wanted))
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=int(timeout_s * 1000),
+        topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in rows.items()],
+    )
+    response = _wait_for(_ask(controller, request, timeout_s))
+    _check(response, "cannot change the reassignments")
+    return {
+        TopicPartition(topic.name, row.partition_index): _error(row)
+        for topic in response.responses
+        for row in topic.partitions
+        if row.error_code
+    }
+
+
+def replica_sizes(
+    brokers: Iterable[ClusterBroker], partitions: Collection[TopicPartition], timeout_s: float
+) -> dict[Replica, int]:
+    """Return the size in bytes of each replica of the partitions, without those on brokers that do not answer."""
+    return _wait_for(_replica_sizes(brokers, partitions, timeout_s))
+
+
+async def _replica_sizes(
+    brokers: Iterable[ClusterBroker], partitions: Collection[TopicPartition], timeout_s: float
+) -> dict[Replica, int]:
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for key in partitions:
+        numbers[key.topic].append(key.partition)
+    topics = [DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in numbers.items()]
+    asked = list(brokers)
+    requests = [_ask(broker, DescribeLogDirsRequest(topics=topics), timeout_s) for broker in asked]
+    sizes: dict[Replica, int] = {}
+    for broker, response in zip(asked, await asyncio.gather(*requests, return_exceptions=True), strict=True):
+        if isinstance(response, SkylogError):
+            continue
+        if isinstance(response, BaseException):
+            raise response
+        for directory in response.results:
+            for topic in directory.topics:
+                for row in topic.partitions:
+                    sizes[TopicPartition(topic.name, row.partition_index), broker.node_id] = row.partition_size
+    return sizes
+
+
+class GroupEpochs(NamedTuple):
+    """State and epochs of a consumer group, of its target assignment, and of its members by id."""
+
+    state: str
+    epoch: int
+    target_epoch: int
+    members: Mapping[str, int]
+
+
+def group_epochs(host: str, port: int, name: str, timeout_s: float) -> GroupEpochs | None:
+    """Return the epochs of a consumer group from its coordinator, None if that does not answer."""
+    request = ConsumerGroupDescribeRequest(group_ids=[name])
+    with suppress(SkylogError):
+        (found,) = _wait_for(_ask(ClusterBroker(-1, host, port, None), request, timeout_s)).groups
+        if not found.error_code:
+            members = {each.member_id: each.member_epoch for each in found.members}
+            return GroupEpochs(found.group_state, found.group_epoch, found.assignment_epoch, members)
+    return None
+
+
+def ask(broker: ClusterBroker, request: Message, timeout_s: float, version: int | None = None) -> Any:
+    """Return a broker's response, by default in the newest common version. Raises PeerError and KafkaError."""
+    return _wait_for(_ask(broker, request, timeout_s, version))
+
+
+def ask_all(brokers: Iterable[ClusterBroker], request: Message, timeout_s: float) -> list[Any]:
+    """Return the responses of several brokers to the same request. Raises the first PeerError or KafkaError."""
+
+    async def gather() -> list[Any]:
+        return await asyncio.gather(*(_ask(broker, request, timeout_s) for broker in brokers))
+
+    return _wait_for(gather())
+
+
+async def _ask(broker: ClusterBroker, request: Message, timeout_s: float, version: int | None = None) -> Any:
+    peer = await Peer.connect(broker.host, broker.port, client_id=_CLIENT_ID, timeout_s=timeout_s)
+    try:
+        return await peer.ask(request, _version(peer, request.api_key) if version is None else version)
+    finally:
+        peer.close()
+
+
+def _version(peer: Peer, api_key: int) -> int:
+    try:
+        return peer.version_of(api_key)
+    except PeerError as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from error
+
+
+def _check(response: Any, doing: str) -> None:
+    if response.error_code:
+        error = _error(response)
+        raise KafkaError(error.code, f"{doing}: {error.message}")
+
+
+def _error(row: Any) -> KafkaError:
+    known = row.error_code in ErrorCode._value2member_map_
+    code = ErrorCode(row.error_code) if known else ErrorCode.UNKNOWN_SERVER_ERROR
+    return KafkaError(code, row.error_message or code.name)
+
+
+def _wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as thread:  # a loop cannot run inside another one
+        return thread.submit(asyncio.run, coroutine).result()
