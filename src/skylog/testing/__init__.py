@@ -1,6 +1,6 @@
-"""The public test kit: real brokers, messages in and out of them, and time and disks in a test's hands.
+"""The public test kit: real brokers and clusters, produce and consume in one call, a manual clock and failing disks.
 
-Nothing is imported before it is used: pytest loads the plugin of this package in every run, also where nobody needs it.
+Modules are imported on first use: pytest loads the plugin of this package in every run, even if no test uses it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,24 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from skylog.testing.broker import BrokerProcess, BrokerProcessError
     from skylog.testing.clock import ManualClock
+    from skylog.testing.cluster import BrokerCluster
     from skylog.testing.files import DiskFaults
     from skylog.testing.messages import consume, produce
     from skylog.testing.waiting import wait_until
 
-__all__ = ["BrokerProcess", "BrokerProcessError", "DiskFaults", "ManualClock", "consume", "produce", "wait_until"]
+__all__ = [
+    "BrokerCluster",
+    "BrokerProcess",
+    "BrokerProcessError",
+    "DiskFaults",
+    "ManualClock",
+    "consume",
+    "produce",
+    "wait_until",
+]
 
 _MODULES: Final = {
+    "BrokerCluster": "cluster",
     "BrokerProcess": "broker",
     "BrokerProcessError": "broker",
     "DiskFaults": "files",

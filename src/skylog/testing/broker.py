@@ -1,4 +1,4 @@
-"""A real broker for tests: `skylog serve` as a process of its own. Knows the command line, not the broker's insides."""
+"""A real broker for tests: `skylog serve` as a process. Uses the command line, not the broker's internals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOP_PATIENCE_S: Final = 60.0
 
 
 class BrokerProcessError(SkylogError):
-    """A broker that did not start or did not stop as it should; the message has what it said on stderr."""
+    """A broker that did not start or stop cleanly. The message includes its stderr."""
 
 
 class BrokerProcess:
@@ -32,10 +32,10 @@ class BrokerProcess:
         with BrokerProcess(settings={"num.partitions": "4"}) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-    Without a `data_dir` it has one of its own, which `close`, at the end of the `with` block, removes. Port 0 picks a
-    free one, which is then kept. `settings` are a broker's configuration keys; `console` gives it a console on a free
-    port, `options` are further ones of the command line. It ends with the process that started it, whatever becomes of
-    that. One object serves one thread.
+    Without a `data_dir` it uses a temporary one, which `close` removes at the end of the `with` block. Port 0 picks a
+    free port, which is then kept. `settings` are broker configuration keys, `console` starts a console on a free port,
+    `options` are further command line options. The broker ends with the process that started it, even if that is
+    killed. Use one object per thread.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class BrokerProcess:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as `bootstrap.servers`."""
+        """The address for a client's `bootstrap.servers`."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def console_url(self) -> str:
-        """Where its console is; a new port after each start. Raises BrokerProcessError if it has none."""
+        """The URL of its console, with a new port after each start. Raises BrokerProcessError if it has none."""
         found = _CONSOLE.findall(self.stderr())
         if not found:
-            raise BrokerProcessError("the broker has no console; give BrokerProcess console=True and start it")
+            raise BrokerProcessError("the broker has no console; pass console=True to BrokerProcess and start it")
         return str(found[-1])
 
     @property
@@ -84,7 +84,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Start, or start again; returns when clients can connect. Raises BrokerProcessError with what it said."""
+        """Start or restart the broker; returns when clients can connect. Raises BrokerProcessError with its stderr."""
         if self.is_running:
             raise BrokerProcessError(f"the broker at {self.bootstrap} is running already")
         self._close_pipes()
@@ -92,21 +92,26 @@ class BrokerProcess:
         for key, value in self.settings.items():
             arguments += ["--set", f"{key}={value}"]
         with open(self._stderr_path, "a") as stderr:
-            self._process = start_command(arguments, stderr.fileno())
+            self._process = self._launch(arguments, stderr.fileno())
         line = self._first_line(self._process)
         if line is None or not line.startswith(STARTED):
             self.kill()
             limit = f" in {START_PATIENCE_S} s" if line is None else ""
-            said = self.stderr().strip() or repr(line or "")
-            raise BrokerProcessError(f"the broker did not start{limit}; it said: {said}")
+            output = self.stderr().strip() or repr(line or "")
+            raise BrokerProcessError(f"the broker did not start{limit}: {output}")
         self.port = int(line.rpartition(":")[2])
         return self
 
+    def _launch(self, arguments: list[str], stderr: int) -> Command:
+        """Run `skylog` with these arguments."""
+        return start_command(arguments, stderr)
+
     def stop(self) -> float:
-        """Stop cleanly, as SIGTERM does; the seconds it took."""
+        """Stop cleanly, with SIGTERM; return the seconds it took. A paused broker is resumed."""
         process = self._started()
         began = time.monotonic()
         process.terminate()
+        process.send_signal(signal.SIGCONT)
         try:
             code = process.wait(STOP_PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -118,20 +123,28 @@ class BrokerProcess:
         return time.monotonic() - began
 
     def kill(self) -> None:
-        """End it at once, as a crash does: SIGKILL."""
+        """Kill the process, like a crash: SIGKILL."""
         process = self._started()
         process.send_signal(signal.SIGKILL)
         process.wait()
         self._close_pipes()
 
+    def pause(self) -> None:
+        """Stop the process from running, like a long garbage collection or a frozen machine: SIGSTOP."""
+        self._started().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process run again: SIGCONT."""
+        self._started().send_signal(signal.SIGCONT)
+
     def restart(self) -> Self:
-        """Stop, if it runs, and start on the same port and data."""
+        """Stop the broker if it is running, and start it with the same port and data."""
         if self.is_running:
             self.stop()
         return self.start()
 
     def close(self) -> None:
-        """Stop, if it runs, and remove what was made for it. It cannot be started again."""
+        """Stop the broker if it is running, and delete its temporary files. It cannot be started again."""
         try:
             if self.is_running:
                 self.stop()
@@ -141,7 +154,7 @@ class BrokerProcess:
             self._home.cleanup()
 
     def stderr(self) -> str:
-        """What it has logged, over all its starts."""
+        """Return its log, over all starts."""
         try:
             return self._stderr_path.read_text(errors="replace")
         except FileNotFoundError:
@@ -154,12 +167,12 @@ class BrokerProcess:
 
     @staticmethod
     def _first_line(process: Command) -> str | None:
-        """What it says first on stdout, empty if it ended without a word; None if nothing comes in time."""
+        """Return the first line on stdout, empty if the process ended without one; None after a timeout."""
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             return process.stdout.readline() if selector.select(START_PATIENCE_S) else None
 
     def _close_pipes(self) -> None:
-        """Also of a process that ended by itself, or of none."""
+        """Close the pipes, also of a process that ended by itself."""
         if self._process is not None:
             self._process.close_pipes()

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that only moves when a test advances it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ START_MS: Final = 1_700_000_000_000
 
 
 class ManualClock:
-    """Both of `Clock`'s times, moved together by `advance_ms`; `set_ms` makes the wall clock alone jump.
+    """Implements `Clock`. `advance_ms` moves both times together; `set_ms` changes only the wall clock.
 
     >>> clock = ManualClock()
     >>> clock.advance_ms(250)
@@ -33,5 +33,5 @@ class ManualClock:
         self._elapsed_ms += duration_ms
 
     def set_ms(self, now_ms: int) -> None:
-        """Let the wall clock jump, back too, as an administrator or NTP would."""
+        """Set the wall clock, forward or back, as an administrator or NTP would."""
         self._now_ms = now_ms

@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import IO, Final, Protocol
 
-from skylog.testing.fork_server import ForkServer
+from skylog.testing.fork_server import COMMAND_LINE, ForkServer
 
 logger = logging.getLogger(__name__)
 
@@ -47,27 +48,28 @@ class Command:
 
 
 class _Starter:
-    """Starts the first command of this process directly, and further ones, often hundreds, by forking."""
+    """Starts the first program of this process directly, and further ones, often hundreds, by forking."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._owner = 0
         self._server: ForkServer | None = None
 
-    def start(self, arguments: list[str], stdin: int, stdout: int, stderr: int) -> Process:
+    def start(self, module: str, arguments: list[str], stdin: int, stdout: int, stderr: int) -> Process:
+        is_command = module == COMMAND_LINE
         server = self._find_server()
         if server is not None:
             try:
-                return server.start(arguments, stdin, stdout, stderr, follows_stdin=True)
+                return server.start(arguments, stdin, stdout, stderr, module=module, follows_stdin=is_command)
             except OSError as error:
-                logger.warning("starting a broker without the fork server: %s", error)
+                logger.warning("starting a process without the fork server: %s", error)
                 self._server = None
-        # A session of its own: Ctrl-C in a debugger is meant for the test, not for the broker.
-        command = [sys.executable, "-P", "-m", "skylog.testing.lifeline", *arguments]
+        # A separate session, so that Ctrl-C in a debugger interrupts the test and not the broker.
+        command = [sys.executable, "-P", "-m", "skylog.lifeline" if is_command else module, *arguments]
         return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
 
     def _find_server(self) -> ForkServer | None:
-        """None for the first command of this process. A process that was forked must not use its parent's server."""
+        """Return None for the first program of this process. A forked process must not use its parent's server."""
         with self._lock:
             if self._owner != os.getpid():
                 self._owner, self._server = os.getpid(), None
@@ -82,10 +84,20 @@ _starter: Final = _Starter()
 
 def start_command(arguments: list[str], stderr: int) -> Command:
     """Run `skylog` with these arguments until it ends or this process does."""
+    return connect_command(lambda stdin, stdout: _starter.start(COMMAND_LINE, arguments, stdin, stdout, stderr))
+
+
+def start_program(module: str, arguments: list[str], stdin: int, stdout: int, stderr: int) -> Process:
+    """Run a module with these arguments and descriptors. It has to end by itself when this process does."""
+    return _starter.start(module, arguments, stdin, stdout, stderr)
+
+
+def connect_command(start: Callable[[int, int], Process]) -> Command:
+    """Call `start` with descriptors for the standard input and output of the process that it starts."""
     stdin, lifeline = os.pipe()
     output, stdout = os.pipe()
     try:
-        process = _starter.start(arguments, stdin, stdout, stderr)
+        process = start(stdin, stdout)
     except BaseException:
         os.close(lifeline)
         os.close(output)

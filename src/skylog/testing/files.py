@@ -1,6 +1,6 @@
-"""Files that fail: a disk that fills up, gives errors, writes half, is slow, or forgets what was not synced.
+"""Fault injection for files: a disk that is full, returns errors, writes partially, is slow, or loses unsynced data.
 
-A `DiskFaults` stands for one disk. Its `open_file` goes wherever storage takes an `OpenFile`::
+A `DiskFaults` simulates one disk. Pass its `open_file` wherever storage takes an `OpenFile`::
 
     disk = DiskFaults()
     log_dir = LogDir(path, clock, disk.open_file)
@@ -8,7 +8,7 @@ A `DiskFaults` stands for one disk. Its `open_file` goes wherever storage takes 
     disk.failing.add("sync")       # EIO from fsync
     disk.lose_unsynced()           # the machine lost power
 
-Faults are switched on and off at any time, and strike the files that are open as well as those to come.
+You can switch faults on and off at any time. They affect open files as well as new ones.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import errno
 import os
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -26,20 +27,20 @@ Operation = Literal["read", "write", "sync"]
 
 
 class DiskFaults:
-    """The faults of one disk, and how often each operation was asked of it (`calls`)."""
+    """The faults of one disk, and the number of calls of each operation (`calls`)."""
 
     def __init__(self) -> None:
         self.free_bytes: int | None = None
-        """Bytes that can still be written; None: any number."""
+        """Bytes that can still be written; None for no limit."""
         self.failing: set[Operation] = set()
-        """Operations that give EIO."""
+        """Operations that raise EIO."""
         self.longest_write_bytes: int | None = None
-        """A single write takes no more than this many bytes; None: all."""
+        """The most bytes that a single write accepts; None for no limit."""
         self.sync_gate = threading.Event()
-        """An fsync waits until this is set. It is, unless a test clears it."""
+        """An fsync waits until this is set. It is set by default."""
         self.sync_gate.set()
         self.suffixes: tuple[str, ...] = (".log",)
-        """Only files whose names end so are struck."""
+        """Faults affect only files with these suffixes."""
         self.calls: Counter[Operation] = Counter()
         self._synced_bytes: dict[Path, int] = {}
 
@@ -50,14 +51,14 @@ class DiskFaults:
         return operation in self.failing and path.name.endswith(self.suffixes)
 
     def note_size(self, path: Path, size_bytes: int) -> None:
-        """Take `size_bytes` of a file as safe, unless it is known: what was there before the test is on disk."""
+        """Treat `size_bytes` of an unknown file as synced: content from before the test is on disk."""
         self._synced_bytes.setdefault(path, size_bytes)
 
     def note_sync(self, path: Path, size_bytes: int) -> None:
         self._synced_bytes[path] = size_bytes
 
     def lose_unsynced(self) -> None:
-        """Cut every file that was opened here to what its last fsync covered, as a power cut may."""
+        """Truncate every file opened here to its size at the last fsync, as a power failure may."""
         for path, size_bytes in self._synced_bytes.items():
             if path.exists() and path.stat().st_size > size_bytes:
                 os.truncate(path, size_bytes)
@@ -83,6 +84,9 @@ class _FaultyFile(LogFile):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             disk.free_bytes -= length
         return super().write_at(memoryview(data)[:length], position)
+
+    def write_all_at(self, parts: Sequence[Buffer], position: int) -> int:
+        return self.write_at(b"".join(parts), position)
 
     def read(self, position: int, length: int) -> bytes:
         self._disk.calls["read"] += 1

@@ -1,4 +1,4 @@
-"""Starts `skylog` commands by forking a process that has imported everything they need.
+"""Starts `skylog` commands, and other modules, by forking a process that has imported everything they need.
 
 Importing takes most of a broker's start. A test suite that starts hundreds of brokers pays for it once:
 
@@ -6,7 +6,7 @@ Importing takes most of a broker's start. A test suite that starts hundreds of b
     process = server.start(["serve", "--port", "0"], stdin, stdout, stderr)
     process.wait(10)
 
-Each command has a process, a session, an environment and standard streams of its own, as if it had been started alone.
+Each command has its own process, session, environment and standard streams, as if it had been started directly.
 The server is single-threaded, so forking it is safe. It ends when its owner does.
 """
 
@@ -26,21 +26,25 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-_COMMAND_LINE: Final = "skylog.cli.main"  # a layer above: it is run as a program, as a user runs it, and not imported
+COMMAND_LINE: Final = "skylog.cli.main"  # a layer above: it is run as a program, as a user runs it, and not imported
 _REQUEST_BYTES: Final = 1 << 20
 _UNKNOWN_CODE: Final = 255  # of a process whose server was killed
 
 
 class ForkedProcess:
-    """A command that a `ForkServer` has started; with the methods of `subprocess.Popen` that tests need."""
+    """A command that a `ForkServer` has started; with the methods of `subprocess.Popen` that tests need.
+
+    Can be used from several threads: the pipe with the exit code stays open, and readable, as long as this object.
+    """
 
     def __init__(self, pid: int, status: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
         self._status = status  # the server writes the exit code here
+        self._reading = threading.Lock()
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while the process runs."""
+        """Return the exit code, negative for a signal, or None while the process runs."""
         return self._read_status(0)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -51,8 +55,9 @@ class ForkedProcess:
 
     def _read_status(self, timeout: float | None) -> int | None:
         if self.returncode is None and _is_readable(self._status, timeout):
-            self.returncode = int(os.read(self._status, 16) or str(_UNKNOWN_CODE))
-            os.close(self._status)
+            with self._reading:
+                if self.returncode is None:  # no other thread has read it
+                    self.returncode = int(os.read(self._status, 16) or str(_UNKNOWN_CODE))
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -67,14 +72,13 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
     def __del__(self) -> None:
-        if self.returncode is None:
-            os.close(self._status)
+        os.close(self._status)
 
 
 class ForkServer:
-    """The server, in a process of its own. May be used from several threads.
+    """The server, in a separate process. Can be used from several threads.
 
-    `environment` is that of the imports; each command gets its own.
+    `environment` applies to the imports. Each command gets its own.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -96,14 +100,18 @@ class ForkServer:
         stdout: int,
         stderr: int,
         *,
+        module: str = COMMAND_LINE,
         environment: Mapping[str, str] | None = None,
         follows_stdin: bool = False,
     ) -> ForkedProcess:
         """Run `skylog` with these arguments and descriptors. With `follows_stdin` it ends when its standard input does.
 
-        Raises OSError if the server is gone.
+        With `module` run that module as a program instead.
+
+        Raises OSError if the server has ended.
         """
         request = {
+            "module": module,
             "arguments": list(arguments),
             "environment": dict(os.environ if environment is None else environment),
             "directory": os.getcwd(),
@@ -125,7 +133,7 @@ class ForkServer:
 
 
 def _is_readable(descriptor: int, timeout: float | None) -> bool:
-    """Like `select.select`, which takes no descriptor above 1023."""
+    """Wait like `select.select`, which does not accept descriptors above 1023."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(None if timeout is None else timeout * 1000))
@@ -145,8 +153,11 @@ class _Server:
         self._wakeup_end = wakeup
 
     def run(self) -> None:
+        poll = select.poll()  # select() cannot wait for descriptors above 1023
+        poll.register(self._requests.fileno(), select.POLLIN)
+        poll.register(self._wakeup, select.POLLIN)
         while True:
-            ready, _, _ = select.select([self._requests.fileno(), self._wakeup], [], [])
+            ready = [descriptor for descriptor, _ in poll.poll()]
             if self._wakeup in ready:
                 self._reap()
             if self._requests.fileno() in ready:
@@ -158,7 +169,7 @@ class _Server:
                 if not pid:
                     os.close(status)
                     self._forget_server()
-                    _become(json.loads(data), streams)
+                    _run_command(json.loads(data), streams)
                     return
                 for stream in streams:
                     os.close(stream)
@@ -172,12 +183,12 @@ class _Server:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, wait_status = ended
                 status = self._statuses.pop(pid)
-                with contextlib.suppress(BrokenPipeError):  # nobody wants to know
+                with contextlib.suppress(BrokenPipeError):  # the owner has closed its end
                     os.write(status, b"%d" % os.waitstatus_to_exitcode(wait_status))
                 os.close(status)
 
     def _forget_server(self) -> None:
-        """In the new process: let go of everything that is the server's."""
+        """Release the server's resources. Called in the new process."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._requests.close()
@@ -185,8 +196,8 @@ class _Server:
             os.close(descriptor)
 
 
-def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
-    """Be the command that was asked for, to its end."""
+def _run_command(request: Mapping[str, Any], streams: Sequence[int]) -> None:
+    """Run the requested command to its end. Called in the new process."""
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -196,27 +207,28 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     os.chdir(request["directory"])
     sys.argv[1:] = request["arguments"]
     if request["follows_stdin"]:
-        from skylog.testing.lifeline import follow_owner
+        from skylog.lifeline import follow_owner
 
         follow_owner()
-    runpy.run_module(_COMMAND_LINE, run_name="__main__", alter_sys=True)
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
 def _import_everything() -> None:
-    """What commands import when they are run, in advance."""
-    import uvloop  # noqa: F401
-
+    """Import in advance what commands import when they run."""
     import skylog.audit.stored_tier
     import skylog.broker
-    import skylog.client  # noqa: F401
+    import skylog.client
+    import skylog.cluster.shared_store
+    import skylog.fastest_loop
+    import skylog.testing.store_server  # noqa: F401
 
     sys.argv[1:] = ["serve", "--help"]  # builds the command line once
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.suppress(SystemExit):
-        runpy.run_module(_COMMAND_LINE, run_name="__main__", alter_sys=True)
-    gc.freeze()  # else each process touches, and so copies, all of it
+        runpy.run_module(COMMAND_LINE, run_name="__main__", alter_sys=True)
+    gc.freeze()  # otherwise garbage collection in each process touches all objects, which copies their pages
 
 
 if __name__ == "__main__":
-    asking = socket.socket(fileno=int(sys.argv[1]))
+    requests = socket.socket(fileno=int(sys.argv[1]))
     _import_everything()
-    _Server(asking).run()
+    _Server(requests).run()

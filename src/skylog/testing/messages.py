@@ -1,4 +1,4 @@
-"""Messages into a topic and out of it, in one call each. For tests: every call makes a client of its own."""
+"""Produces and consumes messages in one call each. For tests: every call creates a new client."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from skylog.client import Admin, Connection, Message, PartitionReader, Producer
 
 _SETTINGS: Final = {
     "message.timeout.ms": 10_000,
-    "topic.metadata.propagation.max.ms": 2000,  # for so long a topic that is missing may still be about to come
+    "topic.metadata.propagation.max.ms": 2000,  # how long to wait for a missing topic
 }
 
 
 def produce(
     bootstrap: str, topic: str, values: Iterable[Any], *, key: Any = None, partition: int | None = None
 ) -> None:
-    """Send values in order and wait until they are stored. Where no partition is given, the key decides.
+    """Send values in order and wait until they are stored. Without a partition, the key decides.
 
     Raises SkylogError for the first that could not be stored.
     """
     connection = Connection(bootstrap)
-    connection.metadata(connection.admin_client())  # says at once if nobody is there
+    connection.metadata(connection.admin_client())  # fails fast if no broker is reachable
     with Producer(bootstrap, config=_SETTINGS) as producer, producer.batch():
         for value in values:
             producer.send(topic, value, key, partition=partition)
 
 
 def consume(bootstrap: str, topic: str, count: int | None = None, *, timeout_s: float = 10.0) -> list[Message]:
-    """Messages from the beginning of a topic, each partition in its order: the first `count`, or what is there now.
+    """Read a topic from the start, each partition in order: the first `count` messages, or all current ones.
 
-    Belongs to no group and commits nothing. Raises AssertionError if `count` messages don't come in time.
+    Uses no group and commits nothing. Raises AssertionError if `count` messages don't arrive in time.
     """
     connection = Connection(bootstrap)
     admin = Admin(connection)

@@ -1,6 +1,6 @@
-"""The pytest plugin: a broker, its address, an admin and a topic as fixtures. Loaded by pytest alone.
+"""The pytest plugin: fixtures for a broker, its address, an admin, a topic, and a cluster. Only pytest loads it.
 
-pytest loads it in every run of a project that has skylog installed: what fixtures need is imported by the fixtures.
+pytest loads it in every run of a project with skylog installed, so each fixture imports what it needs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from skylog.client import Admin
     from skylog.testing.broker import BrokerProcess
+    from skylog.testing.cluster import BrokerCluster
 
 _UNFIT_FOR_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_PREFIX: Final = 80
@@ -23,13 +24,15 @@ _LONGEST_PREFIX: Final = 80
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
-        "skylog_settings", "Settings of the broker behind skylog_broker, one KEY=VALUE per line.", type="linelist"
+        "skylog_settings",
+        "Settings of the brokers of skylog_broker and skylog_cluster, one KEY=VALUE per line.",
+        type="linelist",
     )
 
 
 @pytest.fixture(scope="session")
 def skylog_settings(pytestconfig: pytest.Config) -> dict[str, str]:
-    """The broker's settings, from the ini option of the same name. Override it in a conftest.py to compute them."""
+    """The broker's settings, from the ini option of the same name. Override this in a conftest.py to compute them."""
     settings = {}
     for line in pytestconfig.getini("skylog_settings"):
         key, separator, value = line.partition("=")
@@ -56,7 +59,7 @@ def skylog_bootstrap(skylog_broker: BrokerProcess) -> str:
 
 @pytest.fixture(scope="session")
 def skylog_admin(skylog_bootstrap: str) -> Admin:
-    """Topics and their configuration on that broker."""
+    """An `Admin` for that broker."""
     from skylog.client import Admin, Connection
 
     return Admin(Connection(skylog_bootstrap))
@@ -64,7 +67,7 @@ def skylog_admin(skylog_bootstrap: str) -> Admin:
 
 @pytest.fixture
 def skylog_topic(request: pytest.FixtureRequest, skylog_admin: Admin) -> Iterator[str]:
-    """The name of a new topic, called after the test; it has `num.partitions` partitions and is deleted afterwards."""
+    """The name of a new topic, named after the test. It has `num.partitions` partitions and is deleted afterwards."""
     from skylog.client import TopicNotFoundError
 
     prefix = _UNFIT_FOR_TOPICS.sub("-", request.node.name)[:_LONGEST_PREFIX].strip("-")
@@ -73,3 +76,12 @@ def skylog_topic(request: pytest.FixtureRequest, skylog_admin: Admin) -> Iterato
     yield topic
     with contextlib.suppress(TopicNotFoundError):  # the test may have deleted it
         skylog_admin.delete_topics([topic])
+
+
+@pytest.fixture(scope="session")
+def skylog_cluster(skylog_settings: dict[str, str]) -> Iterator[BrokerCluster]:
+    """A cluster of three brokers, for the whole run; with pytest-xdist, one for each worker."""
+    from skylog.testing.cluster import BrokerCluster
+
+    with BrokerCluster(settings=skylog_settings) as cluster:
+        yield cluster

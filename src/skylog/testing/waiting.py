@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does."""
+"""Waits for a condition that another thread or process fulfils."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], T], what: str, seconds: float = 20.0) -> T:
-    """Wait for `condition` to be truthy and return what it gave; AssertionError names `what` was awaited in vain."""
+    """Wait until `condition` returns a truthy value, and return it. After a timeout, AssertionError names `what`."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
