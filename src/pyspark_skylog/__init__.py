@@ -1,4 +1,4 @@
-"""Where Spark finds the format "skylog": it looks for `DefaultSource` in every module called `pyspark_…`."""
+"""Lets Spark discover the format "skylog": it looks for `DefaultSource` in every module named `pyspark_…`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics as Spark tables and streams: the data source `skylog`. pyspark is imported here and nowhere else.
+"""Topics as Spark tables and streams: the data source `skylog`. Only this package imports pyspark.
 
-Nothing is imported in advance: executors load only the modules that read.
+This module imports nothing, so executors load only the modules they need.
 """

@@ -1,4 +1,4 @@
-"""The `kafka.*` options, which are written for Java's clients, in librdkafka's words."""
+"""Translates `kafka.*` options, which use the names of Kafka's Java clients, to librdkafka's settings."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def is_read_committed(kafka: Mapping[str, str]) -> bool:
 
 
 def needs_library(kafka: Mapping[str, str]) -> bool:
-    """Whether records have to be read through librdkafka: for TLS, SASL and read_committed."""
-    return kafka.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT" or is_read_committed(kafka)
+    """Return whether records must be read through librdkafka: for TLS and SASL."""
+    return kafka.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
 
 
 def library_settings(kafka: Mapping[str, str]) -> dict[str, str]:
-    """What librdkafka is to be given. Raises OptionError for a Java key store, which it cannot open."""
+    """Return the settings for librdkafka. Raises OptionError for a Java key store, which it cannot open."""
     found: dict[str, str] = {}
     for key, value in kafka.items():
         if key.endswith("store.type") and key.startswith("ssl."):
             if value.upper() == "JKS":
-                raise OptionError(f"option kafka.{key}=JKS: give PEM files instead, as Java's clients take them too")
+                raise OptionError(f"option kafka.{key}=JKS: use PEM files instead; Java's clients accept them too")
         elif key == "sasl.jaas.config":
             found |= _login(value)
         else:

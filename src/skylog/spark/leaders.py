@@ -1,14 +1,16 @@
-"""Who leads which partition, and the few questions a writer has for a cluster. One blocking connection per broker."""
+"""Partition leaders, and the other requests of a writer. One blocking connection per broker."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Container, Iterable
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
+from skylog.protocol.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from skylog.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from skylog.protocol.list_offsets import (
     ListOffsetsPartition,
@@ -17,15 +19,23 @@ from skylog.protocol.list_offsets import (
     ListOffsetsTopic,
 )
 from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
-from skylog.spark.wire import BrokerConnection, ConnectionLostError, any_broker
+from skylog.spark.wire import BrokerConnection, any_broker
 
 logger = logging.getLogger(__name__)
 
-AGAIN_S: Final = 0.1
+RETRY_DELAY_S: Final = 0.1
 _LATEST: Final = -1
 _METADATA_VERSION: Final = 9
 _LIST_OFFSETS_VERSION: Final = 6
 _INIT_PRODUCER_ID_VERSION: Final = 2
+_FIND_COORDINATOR_VERSION: Final = 3  # the last one with one key
+
+
+class CoordinatorKind(IntEnum):
+    """What a coordinator coordinates, by its number in the protocol."""
+
+    GROUP = 0
+    TRANSACTION = 1
 
 
 class ProducerId(NamedTuple):
@@ -34,10 +44,10 @@ class ProducerId(NamedTuple):
 
 
 class Leaders:
-    """The brokers of a cluster, as far as they are needed. Serves one thread.
+    """Connections to the brokers of a cluster, opened as needed. For one thread.
 
-    `close` forgets everything; the next question begins with the bootstrap servers again. What is temporarily wrong is
-    raised as ConnectionLostError or a retriable KafkaError: when to give up is for the caller to say.
+    After `close`, the next request starts again from the bootstrap servers. Temporary failures raise
+    ConnectionLostError or a retriable KafkaError. The caller decides when to stop retrying.
     """
 
     def __init__(self, bootstrap: str, request_timeout_s: float) -> None:
@@ -47,6 +57,7 @@ class Leaders:
         self._connections: dict[int, BrokerConnection] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -56,6 +67,7 @@ class Leaders:
         self._first = None
         self._connections.clear()
         self._leaders.clear()
+        self._coordinators.clear()
 
     def __enter__(self) -> Leaders:
         return self
@@ -63,51 +75,53 @@ class Leaders:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def partition_count(self, topic: str, patience_s: float) -> int:
-        """Asking for a topic creates it, where the cluster does that. Raises KafkaError where there is none."""
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                (answer,) = self._metadata([topic])
-                if not answer.error_code:
-                    return len(answer.partitions)
-                code = ErrorCode(answer.error_code)
-                raise KafkaError(
-                    code,
-                    f"cannot write to topic '{topic}': {code.name}; create it with: skylog topics create {topic}",
-                )
-            except (ConnectionLostError, KafkaError) as error:
-                self.wait_out(error, deadline)
+    def describe_topic(self, topic: str, *, auto_create: bool) -> MetadataResponseTopic:
+        """Return the cluster's answer for a topic. If `auto_create`, brokers may create it."""
+        (found,) = self._metadata([topic], auto_create=auto_create)
+        return found
 
-    def wait_out(self, error: SkylogError, deadline: float, also: Container[ErrorCode] = ()) -> None:
-        """Forget the connections and wait a little before another attempt.
+    def back_off(self, error: SkylogError, deadline: float, also: Container[ErrorCode] = ()) -> None:
+        """Close the connections and wait briefly before the next attempt.
 
-        Raises `error` after the deadline, and where it does not pass by itself, unless its code is among `also`.
+        Raises `error` after the deadline, or if it is not retriable and its code is not in `also`.
         """
         self.close()
-        passes = not isinstance(error, KafkaError) or error.code.retriable or error.code in also
-        if not passes or time.monotonic() > deadline:
+        is_retriable = not isinstance(error, KafkaError) or error.code.retriable or error.code in also
+        if not is_retriable or time.monotonic() > deadline:
             raise error
-        logger.info("tried again: %s", error)
-        time.sleep(AGAIN_S)
+        logger.info("retrying after: %s", error)
+        time.sleep(RETRY_DELAY_S)
 
-    def learn(self, topics: Iterable[str]) -> None:
-        """Ask who leads the partitions of these topics."""
+    def refresh(self, topics: Iterable[str]) -> None:
+        """Request the leaders of all partitions of these topics."""
         for topic in self._metadata(sorted(topics)):
             for row in topic.partitions:
                 self._leaders[TopicPartition(topic.name or "", row.partition_index)] = row.leader_id
 
     def leader(self, partition: TopicPartition) -> int:
-        """The number of the broker; `learn` must have been called."""
+        """Return the id of the leading broker. Call `refresh` first."""
         number = self._leaders.get(partition, -1)
         if number not in self._addresses:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader, or is not there any more")
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader or no longer exists")
         return number
 
     def connection(self, broker: int) -> BrokerConnection:
         if broker not in self._connections:
             self._connections[broker] = BrokerConnection(*self._addresses[broker], self._request_timeout_s)
         return self._connections[broker]
+
+    def coordinator(self, kind: CoordinatorKind, key: str) -> BrokerConnection:
+        """Return a connection to the coordinator of a group or a transactional id."""
+        found = self._coordinators.get((kind, key))
+        if found is None:
+            connection = self._any()
+            version = connection.version(FindCoordinatorRequest, _FIND_COORDINATOR_VERSION)
+            request = FindCoordinatorRequest(key=key, key_type=kind)
+            response = connection.ask(request, version, FindCoordinatorResponse)
+            check(response.error_code, f"cannot find the coordinator of '{key}'")
+            found = self._coordinators[kind, key] = response.node_id
+            self._addresses[found] = (response.host, response.port)
+        return self.connection(found)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         by_broker: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
@@ -122,23 +136,25 @@ class Leaders:
             for topic in connection.ask(request, version, ListOffsetsResponse).topics:
                 for row in topic.partitions:
                     key = TopicPartition(topic.name, row.partition_index)
-                    check(row.error_code, f"the end of {key} cannot be asked for")
+                    check(row.error_code, f"cannot get the end offset of {key}")
                     found[key] = row.offset
         return found
 
     def new_producer_id(self) -> ProducerId:
         connection = self._any()
         version = connection.version(InitProducerIdRequest, _INIT_PRODUCER_ID_VERSION)
-        answer = connection.ask(InitProducerIdRequest(transaction_timeout_ms=60_000), version, InitProducerIdResponse)
-        check(answer.error_code, "no producer id can be had")
-        return ProducerId(answer.producer_id, answer.producer_epoch)
+        response = connection.ask(InitProducerIdRequest(transaction_timeout_ms=60_000), version, InitProducerIdResponse)
+        check(response.error_code, "cannot get a producer id")
+        return ProducerId(response.producer_id, response.producer_epoch)
 
-    def _metadata(self, topics: Iterable[str]) -> list[MetadataResponseTopic]:
+    def _metadata(self, topics: Iterable[str], *, auto_create: bool = True) -> list[MetadataResponseTopic]:
         connection = self._any()
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics])
-        answer = connection.ask(request, connection.version(MetadataRequest, _METADATA_VERSION), MetadataResponse)
-        self._addresses = {row.node_id: (row.host, row.port) for row in answer.brokers}
-        return answer.topics
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=auto_create
+        )
+        response = connection.ask(request, connection.version(MetadataRequest, _METADATA_VERSION), MetadataResponse)
+        self._addresses = {row.node_id: (row.host, row.port) for row in response.brokers}
+        return response.topics
 
     def _any(self) -> BrokerConnection:
         if self._first is None:
@@ -147,7 +163,7 @@ class Leaders:
 
 
 def check(error_code: int, what: str) -> None:
-    """Raise KafkaError unless `error_code` is none."""
+    """Raise KafkaError unless `error_code` is NONE."""
     if error_code:
         code = ErrorCode(error_code)
         raise KafkaError(code, f"{what}: {code.name}")

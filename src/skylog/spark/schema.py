@@ -33,12 +33,12 @@ _COLUMNS: Final = (
 
 
 def record_schema(*, with_headers: bool) -> StructType:
-    """What Spark sees."""
+    """Return the schema of records."""
     return StructType([*_COLUMNS, StructField("headers", HEADERS)] if with_headers else [*_COLUMNS])
 
 
 def value_schema(fields: str, *, with_headers: bool) -> str:
-    """What Spark sees where values are parsed into `fields`; as DDL, which only Spark's JVM can read."""
+    """Return the schema of records with parsed values. It is DDL, because only Spark's JVM can parse `fields`."""
     plain = ", ".join(
         f"`{each.name}` {each.dataType.simpleString()}" for each in record_schema(with_headers=with_headers)
     )
@@ -46,7 +46,7 @@ def value_schema(fields: str, *, with_headers: bool) -> str:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The same for Arrow, exactly as Spark wants to be given it."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # imports much, and only executors want it
+    """Return the Arrow schema that Spark expects for `schema`."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # a large import that only executors need
 
     return to_arrow_schema(schema, timezone="UTC")

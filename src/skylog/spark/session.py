@@ -1,4 +1,4 @@
-"""The Spark session that jobs run in: on this machine unless another master is named."""
+"""The Spark session of jobs: local, unless you set another master."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from skylog.spark.versions import check_pyspark
+from skylog.spark.workers import check_workers
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER: Final = "local[*]"
 _SETTINGS: Final = {
-    "spark.sql.session.timeZone": "UTC",  # days and hours are those of the events, wherever the job runs
+    "spark.sql.session.timeZone": "UTC",  # dates and hours must not depend on where the job runs
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
@@ -24,12 +27,17 @@ _LOCAL_SETTINGS: Final = {
 
 
 def start_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of this process; `settings` are Spark's own and go before ours."""
+    """Return the session of this process. `settings` are Spark options, and override the defaults here.
+
+    With another master than `local`, checks that executors can run the data source. Raises WorkerError if they cannot,
+    UnsupportedSparkError if PySpark is too old.
+    """
     from pyspark.sql import SparkSession
 
+    check_pyspark()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers find the format in this environment
     if os.environ.get("LC_ALL") in ("C", "POSIX"):
-        os.environ["LC_ALL"] = "C.UTF-8"  # Java would write '?' for letters of a path that are not ASCII
+        os.environ["LC_ALL"] = "C.UTF-8"  # otherwise Java replaces non-ASCII characters of paths with '?'
     local = _LOCAL_SETTINGS if master.startswith("local") else {}
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**_SETTINGS, **local, **(settings or {})}.items():
@@ -37,19 +45,23 @@ def start_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     register_format(session)
+    if master != "local" and not master.startswith("local["):
+        check_workers(session)
     return session
 
 
 def register_format(spark: SparkSession) -> None:
-    """Make the format known to the session, whether Spark has found it or not.
+    """Register the format with the session, whether or not Spark has discovered it.
 
-    Spark looks for formats once for a session, with a Python process that must connect within ten seconds. Where a busy
-    machine does not let it, the session goes on without them, and no later look is taken.
+    Spark discovers formats once per session, with a Python process that must connect within ten seconds. If a busy
+    machine delays it, or `PYSPARK_PYTHON` has no skylog, Spark logs a warning, continues without the formats and never
+    retries: the session reports DATA_SOURCE_NOT_FOUND until its end. A registered format does not depend on that.
     """
     from pyspark.errors import AnalysisException
 
     from skylog.spark.source import SkylogSource
 
+    check_pyspark()
     try:
         spark.dataSource.register(SkylogSource)
     except AnalysisException as error:
@@ -58,9 +70,9 @@ def register_format(spark: SparkSession) -> None:
 
 
 def make_active(spark: SparkSession) -> None:
-    """Make it the active session of this thread, where Spark looks for the format that is to be written.
+    """Make `spark` the active session of this thread, in which Spark looks up the format of a write.
 
-    A thread has none at first, and the main thread loses its own when py4j has to connect to the JVM again, of which
-    it says nothing: then reading goes on as before, and writing ends with DATA_SOURCE_NOT_FOUND.
+    A new thread has no active session. The main thread silently loses its own when py4j reconnects to the JVM: reads
+    still work, and writes fail with DATA_SOURCE_NOT_FOUND.
     """
-    spark.createDataFrame([], "nothing INT")  # the public call that does so
+    spark.createDataFrame([], "nothing INT")  # the public call that sets the active session

@@ -1,6 +1,6 @@
-"""The data source: what Spark asks first, and hands the rest to readers and writers.
+"""The entry point of the data source. It creates the readers and writers.
 
-Spark starts a process for every question, so what answers the first ones imports as little as it can.
+Spark starts a Python process for every call, so this module imports as little as possible.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from skylog.spark.errors import OptionError
 from skylog.spark.reading.options import ReadOptions, read_options
 from skylog.spark.schema import CORRUPT, EVENT, arrow_schema, record_schema, value_schema
+from skylog.spark.versions import check_pyspark
 
 FORMAT: Final = "skylog"
 
@@ -29,20 +30,24 @@ class SkylogSource(DataSource):
         spark.read.format("skylog").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "t").load()
 
     Columns: key and value (binary), topic, partition, offset, timestamp, timestampType and, with includeHeaders,
-    headers. The options are those of `ReadOptions`. It reads from Apache Kafka as well.
+    headers. See `ReadOptions` for the options. Apache Kafka works too.
 
         df.write.format("skylog").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("topic", "t")
             .mode("append").save()
 
-    writes the columns of `row_columns` with the options of `WriteOptions`, each row once.
+    writes the columns described in `row_columns`, each row once. See `WriteOptions` for the options.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        check_pyspark()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> StructType | str:
-        # Whether a stream or a batch follows is not known yet: what is wrong for one of them is found by its reader.
+        # Batch or stream is not known yet. Each reader checks the options that are invalid for it.
         options = read_options(self.options, is_stream=False)
         if options.value_schema is not None:
             return value_schema(options.value_schema, with_headers=options.include_headers)
@@ -79,8 +84,8 @@ def _check_schema(schema: StructType, options: ReadOptions) -> None:
     fixed = record_schema(with_headers=options.include_headers)
     added = [EVENT, CORRUPT] if options.value_format else []
     if schema.fields[: len(fixed)] != fixed.fields or schema.names[len(fixed) :] != added:
-        raise OptionError("the schema of a topic is fixed and cannot be given: leave .schema(...) out, use valueSchema")
+        raise OptionError("the schema of a topic is fixed: remove .schema(...), and use the option valueSchema instead")
     if options.value_format is not None:
         from skylog.spark.reading.json_values import JsonValues
 
-        JsonValues(arrow_schema(schema))  # refuses types that it cannot make
+        JsonValues(arrow_schema(schema))  # raises OptionError for unsupported types

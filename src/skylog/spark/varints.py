@@ -1,4 +1,4 @@
-"""Zigzag varints of whole columns of numbers, as they stand in Kafka's records."""
+"""Encodes whole columns of numbers as zigzag varints, the integer format of Kafka's records."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MAX_BYTES: Final = 10
 
 
 def varint_widths(values: Numbers) -> Numbers:
-    """How many bytes each value takes."""
+    """Return the encoded size of each value in bytes."""
     return _widths(_zigzag(values))
 
 
 def rows_of_varints(columns: Sequence[Numbers | int]) -> pa.LargeBinaryArray:
-    """For each row the varints of its numbers, one behind the other. An `int` is a number that all rows share."""
+    """Return the concatenated varints of each row. A column given as an `int` has the same value in all rows."""
     count = next(len(column) for column in columns if not isinstance(column, int))
     fields = [_zigzag(np.array([column]) if isinstance(column, int) else column) for column in columns]
     widths = [_widths(field) for field in fields]
@@ -49,7 +49,7 @@ def _widths(raw: NDArray[np.uint64]) -> Numbers:
 
 
 def _scatter(out: NDArray[np.uint8], position: Numbers, raw: NDArray[np.uint64], width: Numbers) -> None:
-    """Write each number at its position: first bytes of all, then second bytes of those that have one, and so on."""
+    """Write each number at its position: the first bytes of all, then the second bytes of the longer ones, etc."""
     index = 0
     while True:
         is_longer = width > index + 1

@@ -1,8 +1,8 @@
 """One blocking connection to a broker: requests out, responses in, in order.
 
-It exists because executors want record batches as they lie in the log, which no client library hands out. Plain text
-only; where a cluster wants TLS or SASL, messages are read through librdkafka instead. It writes its few headers itself:
-`skylog.protocol.headers` knows every API, and to import them all takes a new executor longer than a short task.
+Executors need unparsed record batches, which no client library provides. Plaintext only: if a cluster requires TLS or
+SASL, messages are read through librdkafka instead. This module writes request headers itself, because
+`skylog.protocol.headers` imports every API, which takes a new executor longer than a short task.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ R = TypeVar("R", bound=Message)
 
 
 class ConnectionLostError(SkylogError):
-    """The broker cannot be reached, or no longer."""
+    """The broker is unreachable, or the connection was lost."""
 
 
 class BrokerConnection:
-    """A connection that knows which versions its broker speaks. What `receive` returns is overwritten by the next call.
+    """A connection that has negotiated API versions. A message returned by `receive` is valid until the next call.
 
-    `send` may be called again before `receive`: the broker answers in order.
+    You can call `send` several times before `receive`: the broker responds in order.
     """
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
@@ -46,16 +46,16 @@ class BrokerConnection:
             self._socket = socket.create_connection((host, port), timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
-            raise ConnectionLostError(f"no broker can be reached at {self.address}: {error}") from error
+            raise ConnectionLostError(f"cannot connect to a broker at {self.address}: {error}") from error
         self.send(ApiVersionsRequest(), 0)
-        answer = self.receive(ApiVersionsResponse)
-        self._versions = {row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys}
+        response = self.receive(ApiVersionsResponse)
+        self._versions = {row.api_key: Versions(row.min_version, row.max_version) for row in response.api_keys}
 
     def close(self) -> None:
         self._socket.close()
 
     def version(self, request: type[Message], preferred: int) -> int:
-        """`preferred`, or else the nearest version that both sides speak."""
+        """Return `preferred`, or the nearest version that both sides support."""
         name = request.__name__.removesuffix("Request")
         there = self._versions.get(request.api_key)
         low = high = -1
@@ -63,7 +63,8 @@ class BrokerConnection:
             low, high = max(there.low, request.versions.low), min(there.high, request.versions.high)
         if there is None or low > high:
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, f"{self.address} speaks {name} {there}, skylog {request.versions}"
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.address} supports {name} versions {there}, skylog {request.versions}",
             )
         return min(max(preferred, low), high)
 
@@ -79,10 +80,10 @@ class BrokerConnection:
         try:
             self._socket.sendall(frame)
         except OSError as error:
-            raise ConnectionLostError(f"{self.address} was lost: {error}") from error
+            raise ConnectionLostError(f"lost the connection to {self.address}: {error}") from error
 
     def receive(self, kind: type[R]) -> R:
-        """The response to the oldest request that has none yet. Raises ConnectionLostError."""
+        """Return the response to the oldest unanswered request. Raises ConnectionLostError."""
         number, version, api_key = self._waiting.popleft()
         assert kind.api_key == api_key
         (size_bytes,) = _SIZE.unpack(self._read(_SIZE.size))
@@ -90,8 +91,8 @@ class BrokerConnection:
         (correlation_id,) = _SIZE.unpack_from(frame)
         position = _SIZE.size
         if correlation_id != number:
-            raise ConnectionLostError(f"{self.address} answered request {correlation_id} instead of {number}")
-        if version in kind.flexible and kind is not ApiVersionsResponse:  # which keeps the old header
+            raise ConnectionLostError(f"{self.address} responded to request {correlation_id} instead of {number}")
+        if version in kind.flexible and kind is not ApiVersionsResponse:  # which always has the old header
             tags, position = read_uvarint(frame, position)
             position = skip_tagged_fields(frame, position, tags)
         return kind.read(frame, version, position)[0]
@@ -109,7 +110,7 @@ class BrokerConnection:
             try:
                 count = self._socket.recv_into(view[done:])
             except OSError as error:
-                raise ConnectionLostError(f"{self.address} was lost: {error}") from error
+                raise ConnectionLostError(f"lost the connection to {self.address}: {error}") from error
             if not count:
                 raise ConnectionLostError(f"{self.address} closed the connection")
             done += count
@@ -117,7 +118,7 @@ class BrokerConnection:
 
 
 def any_broker(bootstrap: str, request_timeout_s: float) -> BrokerConnection:
-    """A connection to the first broker of the list that answers."""
+    """Connect to the first broker of the list that is reachable."""
     error = ConnectionLostError("kafka.bootstrap.servers is empty")
     for address in bootstrap.split(","):
         host, _, port = address.strip().rpartition(":")

@@ -1,1 +1,1 @@
-"""Topics as DataFrames: `spark.read` and `spark.readStream`."""
+"""Reads topics as DataFrames: `spark.read` and `spark.readStream`."""

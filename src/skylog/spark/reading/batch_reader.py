@@ -1,4 +1,4 @@
-"""Reading a topic once, between two positions: `spark.read`."""
+"""Batch reads of topics between two positions: `spark.read`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SkylogReader(DataSourceReader):
-    """Plans in the driver and reads in executors, where it arrives pickled."""
+    """Plans in the driver, and reads in executors, which get a pickled copy."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -28,17 +28,15 @@ class SkylogReader(DataSourceReader):
         self._filter = RangeFilter()
 
     def partitions(self) -> Sequence[InputPartition]:
-        from skylog.spark.reading.cluster import Cluster  # with librdkafka, which executors have no use for
+        from skylog.spark.reading.cluster import Cluster  # imports librdkafka, which executors do not need
 
         options = self._options
         return divide(self._ranges(Cluster(options.kafka)), options.min_partitions, options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, ReadRange):  # Spark's own, where `partitions` had none
+        if not isinstance(partition, ReadRange):  # Spark's placeholder if `partitions` returned none
             return iter(())
-        from skylog.spark.reading.range_reader import (
-            read_range,  # with Arrow and numpy, which the driver has no use for
-        )
+        from skylog.spark.reading.range_reader import read_range  # imports Arrow and numpy
 
         return read_range(self._options, partition, self._schema)
 
@@ -66,7 +64,7 @@ class SkylogReader(DataSourceReader):
         return self._narrowed(cluster, ranges)
 
     def _narrowed(self, cluster: Cluster, ranges: list[ReadRange]) -> list[ReadRange]:
-        """The ranges without what the query's filters leave out."""
+        """Return the ranges, narrowed by the query's filters."""
         low, high = self._filter.start_offset, self._filter.end_offset
         if self._filter.min_timestamp_ms is not None:
             found = cluster.at_times({each.topic_partition: self._filter.min_timestamp_ms for each in ranges})
@@ -84,11 +82,11 @@ class SkylogReader(DataSourceReader):
 
 
 class FilteringReader(SkylogReader):
-    """Narrows the ranges by the filters of the query.
+    """Narrows the ranges by the query's filters, for the option pushDownFilters.
 
-    A class of its own, for the option pushDownFilters: Spark 4.3 keeps the ranges of the last query that had filters
-    for all queries on the same DataFrame, so a union of two parts of one DataFrame would read one part twice. And it
-    refuses readers that take filters in sessions that don't push them down to Python.
+    A separate class, because Spark 4.3 reuses the ranges of the last filtered query for all queries on the same
+    DataFrame: a union of two parts of one DataFrame would read one part twice. Spark also rejects readers with
+    `pushFilters` in sessions that do not enable filter pushdown to Python.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name

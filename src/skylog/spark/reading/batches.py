@@ -1,7 +1,7 @@
-"""From the bytes of a Fetch answer to the payloads of its batches: cut, check, decompress, without opening a record.
+"""Splits the bytes of a Fetch response into batches, checks their CRCs and decompresses them. Opens no record.
 
-Headers become one numpy table, so a thousand small batches cost about as much as a few large ones. Knows nothing of
-sockets, of Arrow or of Spark.
+Headers become one numpy table, so a thousand small batches cost about as much as a few large ones. Independent of
+sockets, Arrow and Spark.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ HEADER: Final = np.dtype(
         ("record_count", ">i4"),
     ]
 )
-"""`skylog.records.BatchHeader` as numpy knows it."""
+"""`skylog.records.BatchHeader` as a numpy type."""
 
 GROUP_BYTES: Final = 64 << 20
-"""Payloads are decoded together up to this size, or one by one where a single one is larger."""
+"""Payloads are decoded in groups of at most this size. A larger payload is a group by itself."""
 
 _LENGTH: Final = Struct(">i")
 _MAGIC_AT: Final = 16
@@ -56,7 +56,7 @@ _HEADER_RANGE: Final = np.arange(HEADER_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Payloads:
-    """The records of some batches: batch i has the bytes from `starts[i]` up to `ends[i]` of `data`."""
+    """The records of several batches: batch i is `data[starts[i]:ends[i]]`."""
 
     headers: NDArray[Any]
     data: bytes | bytearray | memoryview
@@ -65,9 +65,9 @@ class Payloads:
 
 
 def cut(fetched: memoryview, partition: TopicPartition) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Headers and positions of the whole batches in `fetched`; an incomplete last one is left out.
+    """Return headers and positions of the complete batches in `fetched`. The last batch may be incomplete.
 
-    Raises InvalidBatchError for batches of the formats 0 and 1, and for a wrong CRC.
+    Raises InvalidBatchError for batches of formats 0 and 1, and for an impossible length.
     """
     positions: list[int] = []
     position, available = 0, len(fetched)
@@ -76,13 +76,13 @@ def cut(fetched: memoryview, partition: TopicPartition) -> tuple[NDArray[Any], N
             (offset,) = Struct(">q").unpack_from(fetched, position)
             raise InvalidBatchError(
                 f"{partition} has a batch of format {fetched[position + _MAGIC_AT]} at offset {offset}; only format "
-                f"{MAGIC} (Kafka 0.11 and later) is read: copy the topic with a client of its time"
+                f"{MAGIC} (Kafka 0.11 and later) is supported: copy the topic with an older client"
             )
         if position + HEADER_BYTES > available:
             break
         size_bytes = LOG_OVERHEAD_BYTES + _LENGTH.unpack_from(fetched, position + 8)[0]
         if size_bytes < HEADER_BYTES:
-            raise InvalidBatchError(f"{partition} has a batch of {size_bytes} bytes", corrupt=True)
+            raise InvalidBatchError(f"{partition} has a batch with an invalid size of {size_bytes} bytes", corrupt=True)
         if position + size_bytes > available:
             break
         positions.append(position)
@@ -95,7 +95,7 @@ def cut(fetched: memoryview, partition: TopicPartition) -> tuple[NDArray[Any], N
 def payloads(
     fetched: memoryview, headers: NDArray[Any], positions: NDArray[np.int64], partition: TopicPartition
 ) -> list[Payloads]:
-    """The payloads of these batches, checked and decompressed, in groups that are decoded together."""
+    """Check and decompress these batches. Return their payloads in groups to decode together."""
     _check(fetched, headers, positions, partition)
     starts = positions + HEADER_BYTES
     ends = positions + LOG_OVERHEAD_BYTES + headers["batch_length"]
@@ -116,8 +116,8 @@ def payloads(
     return groups
 
 
-def wanted(headers: NDArray[Any], start_offset: int, end_offset: int) -> NDArray[np.bool_]:
-    """Which batches have records between these offsets; control batches never do."""
+def batches_in_range(headers: NDArray[Any], start_offset: int, end_offset: int) -> NDArray[np.bool_]:
+    """Return a mask of the data batches with records between these offsets. Control batches are excluded."""
     first = headers["base_offset"]
     found: NDArray[np.bool_] = (first < end_offset) & (first + headers["last_offset_delta"] >= start_offset)
     found &= (headers["attributes"] & CONTROL == 0) & (headers["record_count"] > 0)
@@ -132,8 +132,8 @@ def _check(fetched: memoryview, headers: NDArray[Any], positions: NDArray[np.int
         actual = crc32c(fetched[start:end])
         if actual != crc:
             raise InvalidBatchError(
-                f"{partition}: the batch at offset {headers['base_offset'][index]} has CRC {crc:#010x}, its bytes give "
-                f"{actual:#010x}; check the log with: skylog log verify",
+                f"{partition}: the batch at offset {headers['base_offset'][index]} has CRC {crc:#010x}, but the CRC of "
+                f"its bytes is {actual:#010x}; check the log with: skylog log verify",
                 corrupt=True,
             )
 

@@ -1,6 +1,6 @@
-"""The driver's view of a cluster: which partitions there are, where they begin and end, what a group has committed.
+"""The driver's view of a cluster: partitions, their start and end offsets, a group's commits.
 
-Goes through librdkafka, so that every security setting works. Executors don't import this.
+Uses librdkafka, so every security setting works. Executors do not import this module.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
+from confluent_kafka import OFFSET_INVALID, Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
+from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import TopicPartition as LibraryPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # re-exported without a word
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # not in the stubs
 
-from skylog.client import Connection
+from skylog.client import BrokerUnreachableError, Connection
 from skylog.errors import SkylogError
 from skylog.model import NO_OFFSET, TopicPartition
 from skylog.spark.kafka_settings import is_read_committed, library_settings
@@ -24,12 +25,12 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_UNKNOWN_PROPERTY: Final = re.compile(r'No such configuration property: "(.+)"')
-_SPEC: Final[Any] = OffsetSpec  # its methods carry no types
+_UNKNOWN_PROPERTY: Final = re.compile(r'No such configuration property: "(.+?)"')
+_SPEC: Final[Any] = OffsetSpec  # its methods are not typed
 
 
 class Cluster:
-    """Asks a cluster. One object serves one thread. Raises what `skylog.client` raises."""
+    """Queries a cluster. For one thread. Raises the errors of `skylog.client`."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._kafka = kafka
@@ -40,7 +41,7 @@ class Cluster:
         self._isolation: Any = level
 
     def topics(self) -> dict[str, list[int]]:
-        """Every topic with the numbers of its partitions."""
+        """Return all topics with the numbers of their partitions."""
         found = self._connection.metadata(self._client).topics
         return {name: sorted(topic.partitions) for name, topic in found.items()}
 
@@ -51,25 +52,25 @@ class Cluster:
         return self._list_offsets(dict.fromkeys(partitions, _SPEC.latest()))
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose record is at or after a time; None where there is none."""
+        """Return the first offset whose record is at or after a time, or None if there is none."""
         found = self._list_offsets({key: _SPEC.for_timestamp(time_ms) for key, time_ms in times.items()})
         return {key: None if offset == NO_OFFSET else offset for key, offset in found.items()}
 
     def committed(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """What a group has committed, of those partitions where it has."""
-        asked = [ConsumerGroupTopicPartitions(group, [LibraryPartition(*key) for key in partitions])]
-        futures = self._client.list_consumer_group_offsets(asked, request_timeout=self._connection.timeout_s)
+        """Return the committed offsets of a group, without partitions that have no commit."""
+        requested = [ConsumerGroupTopicPartitions(group, [LibraryPartition(*key) for key in partitions])]
+        futures = self._client.list_consumer_group_offsets(requested, request_timeout=self._connection.timeout_s)
         rows = self._group_rows(futures, group, "read the offsets")
         return {TopicPartition(row.topic, row.partition): row.offset for row in rows if row.offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for a group that has no members. Raises KafkaError if it has."""
+        """Commit offsets for a group without members. Raises KafkaError if it has members."""
         if group not in self._commits:
             self._commits[group] = GroupCommits(UserConnection(self._kafka), group)
         self._commits[group].commit(offsets)
 
     def _group_rows(self, futures: Mapping[str, Any], group: str, doing: str) -> list[LibraryPartition]:
-        doing = f"cannot {doing} of group '{group}'; it must have no members of another kind"
+        doing = f"cannot {doing} of group '{group}'; it must not have other members"
         try:
             rows: list[LibraryPartition] = futures[group].result(self._connection.timeout_s + 1).topic_partitions
         except KafkaException as error:
@@ -79,24 +80,33 @@ class Cluster:
                 raise self._connection.error(row.error, f"{doing}; {row.topic}-{row.partition}")
         return rows
 
-    def _list_offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        if not wanted:
+    def _list_offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        if not specs:
             return {}
-        asked = {LibraryPartition(*key): spec for key, spec in wanted.items()}
+        requested = {LibraryPartition(*key): spec for key, spec in specs.items()}
         futures = self._client.list_offsets(
-            asked, isolation_level=self._isolation, request_timeout=self._connection.timeout_s
+            requested, isolation_level=self._isolation, request_timeout=self._connection.timeout_s
         )
         found = {}
         for key, future in futures.items():
+            name = TopicPartition(key.topic, key.partition)
             try:
-                found[TopicPartition(key.topic, key.partition)] = future.result(self._connection.timeout_s + 1).offset
+                offset = future.result(self._connection.timeout_s + 1).offset
             except KafkaException as error:
-                raise self._connection.error(error, f"{key.topic}-{key.partition}") from error
+                if error.args[0].code() == LibraryError._NOENT:  # librdkafka: "No leaders found"
+                    raise self._no_leader(name) from error
+                raise self._connection.error(error, str(name)) from error
+            if offset == OFFSET_INVALID:  # the leader went away; librdkafka reports no error then
+                raise self._no_leader(name)
+            found[name] = offset
         return found
+
+    def _no_leader(self, name: TopicPartition) -> BrokerUnreachableError:
+        return BrokerUnreachableError(self._connection.bootstrap, f"{name} has no leader")
 
 
 class UserConnection(Connection):
-    """A connection with the user's `kafka.*` settings. Those of Java's clients that librdkafka lacks are left out."""
+    """A connection with the user's `kafka.*` options. Options that librdkafka does not know are ignored."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         super().__init__(kafka["bootstrap.servers"])
@@ -115,6 +125,6 @@ class UserConnection(Connection):
             except KafkaException as error:
                 match = _UNKNOWN_PROPERTY.search(str(error))
                 if match is None or match[1] not in self._extra:
-                    raise SkylogError(f"the kafka.* options cannot be used: {error.args[0].str()}") from error
-                logger.warning("option kafka.%s has no meaning here and is left out", match[1])
+                    raise SkylogError(f"invalid kafka.* options: {error.args[0].str()}") from error
+                logger.warning("ignoring option kafka.%s, which librdkafka does not know", match[1])
                 del self._extra[match[1]]

@@ -1,6 +1,6 @@
-"""From payloads of record batches to the columns of Spark's Kafka source, without a Python object per record.
+"""Converts payloads of record batches to the columns of Spark's Kafka source, without a Python object per record.
 
-Only the lengths of the records are followed one by one, because each says where the next record begins. Everything else
+Only the lengths of records are read sequentially, because each gives the start of the next record. Everything else
 is done for all records of all batches at once: numpy reads the varints, Arrow copies keys and values. See
 `skylog.records.record` for the format of a record.
 """
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from skylog.model import TopicPartition
 from skylog.records.batch import LOG_APPEND_TIME, InvalidBatchError
+from skylog.records.record_starts import read_varints, record_starts
 from skylog.spark.reading.batches import Payloads
-from skylog.spark.reading.record_starts import record_starts
 
 Integers = NDArray[np.int64]
 
@@ -27,18 +27,18 @@ HEADERS: Final = pa.list_(
 )
 
 
-class Span(NamedTuple):
-    """Where a field of every record lies: -1 as length stands for null."""
+class FieldSpan(NamedTuple):
+    """The position of one field in every record. Length -1 means null."""
 
     starts: Integers
     lengths: Integers
 
-    def select(self, rows: NDArray[Any]) -> Span:
-        return Span(self.starts[rows], self.lengths[rows])
+    def select(self, rows: NDArray[Any]) -> FieldSpan:
+        return FieldSpan(self.starts[rows], self.lengths[rows])
 
 
 class RecordColumns:
-    """Builds Arrow record batches of one partition with the fields of `schema`, which are found by name."""
+    """Builds Arrow record batches of one partition, with the columns that `schema` names."""
 
     def __init__(self, partition: TopicPartition, schema: pa.Schema) -> None:
         self._partition = partition
@@ -46,13 +46,14 @@ class RecordColumns:
         self._with_headers = "headers" in schema.names
 
     def decode(self, payloads: Payloads, start_offset: int, end_offset: int) -> pa.RecordBatch:
-        """The records from `start_offset` up to but without `end_offset`. Raises InvalidBatchError."""
+        """Decode the records from `start_offset` to `end_offset` (exclusive). Raises InvalidBatchError."""
         try:
             return self._decode(payloads, start_offset, end_offset)
         except IndexError as error:
             first = payloads.headers["base_offset"][0]
             raise InvalidBatchError(
-                f"{self._partition}: a batch from offset {first} on is damaged: {error}; skip it with startingOffsets",
+                f"{self._partition}: a batch at or after offset {first} is damaged: {error}; skip it with "
+                "startingOffsets",
                 corrupt=True,
             ) from error
 
@@ -66,7 +67,7 @@ class RecordColumns:
         keys, at = _read_span(data, at)
         values, at = _read_span(data, at)
         if (at >= limits).any():
-            raise IndexError("a field leaves its record")
+            raise IndexError("a field extends beyond its record")
         offsets = np.repeat(headers["base_offset"].astype(np.int64), counts) + offset_deltas
         types = headers["attributes"] & LOG_APPEND_TIME != 0
         timestamps = np.repeat(headers["base_timestamp"].astype(np.int64), counts) + timestamp_deltas
@@ -81,7 +82,7 @@ class RecordColumns:
         return self._batch(payloads.data, data, columns, keys, values, at, limits)
 
     def _records(self, payloads: Payloads, data: NDArray[np.uint8]) -> tuple[Integers, Integers]:
-        """Where each record begins, after its length, and what its fields may not reach: the next, or the end."""
+        """Return the start of each record, after its length, and its end: the next record or the end of the batch."""
         counts = payloads.headers["record_count"].astype(np.int64)
         starts = record_starts(data, memoryview(payloads.data), payloads.starts, payloads.ends, counts)
         limits = np.empty_like(starts)
@@ -94,8 +95,8 @@ class RecordColumns:
         raw: bytes | bytearray | memoryview,
         data: NDArray[np.uint8],
         columns: dict[str, NDArray[Any]],
-        keys: Span,
-        values: Span,
+        keys: FieldSpan,
+        values: FieldSpan,
         at: Integers,
         limits: Integers,
     ) -> pa.RecordBatch:
@@ -116,29 +117,10 @@ class RecordColumns:
         return pa.RecordBatch.from_arrays([built[name] for name in self._schema.names], schema=self._schema)
 
 
-def read_varints(data: NDArray[np.uint8], at: Integers) -> tuple[Integers, Integers]:
-    """The zigzag varints at these positions, and the positions after them. Raises IndexError for what is none."""
-    byte = data[at]
-    at = at + 1
-    raw = (byte & 0x7F).astype(np.uint64)
-    more = np.flatnonzero(byte & 0x80)
-    shift = 7
-    while len(more):
-        if shift > 63:
-            raise IndexError("a varint is too long")
-        byte = data[at[more]]
-        at[more] += 1
-        raw[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-        more = more[byte >= 0x80]
-        shift += 7
-    return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), at
+def gather(buffer: pa.Buffer, span: FieldSpan) -> pa.Array:
+    """Copy the bytes of `span` from `buffer` into one array. Rows with a negative length are null.
 
-
-def gather(buffer: pa.Buffer, span: Span) -> pa.Array:
-    """The bytes of `span`, copied out of `buffer` into one array; rows of negative length are null.
-
-    The fields and the gaps between them are seen as one array, every other element of which is taken: the copying is
-    done by Arrow.
+    Arrow does the copying: it sees fields and the gaps between them as one array, and takes every other element.
     """
     starts, lengths = span
     count = len(starts)
@@ -155,28 +137,28 @@ def gather(buffer: pa.Buffer, span: Span) -> pa.Array:
 
 
 def _texts(names: pa.Array) -> pa.Array:
-    """Names of headers as text; what is no UTF-8 is replaced, as Java's clients do."""
+    """Return header names as text. Invalid UTF-8 is replaced, as in Java's clients."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())
 
 
-def _read_span(data: NDArray[np.uint8], at: Integers) -> tuple[Span, Integers]:
+def _read_span(data: NDArray[np.uint8], at: Integers) -> tuple[FieldSpan, Integers]:
     lengths, at = read_varints(data, at)
-    return Span(at, lengths), at + np.maximum(lengths, 0)
+    return FieldSpan(at, lengths), at + np.maximum(lengths, 0)
 
 
 def _headers(buffer: pa.Buffer, data: NDArray[np.uint8], at: Integers, limits: Integers) -> pa.Array:
-    """The headers of every record, null where it has none, as in Spark's source. One pass per header of a record."""
+    """Return the headers of every record, or null if it has none, as Spark's source does. One pass per header."""
     counts, at = read_varints(data, at)
     if (counts < 0).any() or (counts > limits - at).any():
         raise IndexError("a record has an impossible number of headers")
     edges = np.zeros(len(counts) + 1, dtype=np.int32)
     np.cumsum(counts, out=edges[1:])
     total = int(edges[-1])
-    names = Span(np.zeros(total, np.int64), np.zeros(total, np.int64))
-    contents = Span(np.zeros(total, np.int64), np.zeros(total, np.int64))
+    names = FieldSpan(np.zeros(total, np.int64), np.zeros(total, np.int64))
+    contents = FieldSpan(np.zeros(total, np.int64), np.zeros(total, np.int64))
     for number in range(int(counts.max(initial=0))):
         rows = np.flatnonzero(counts > number)
         slots = edges[rows] + number
@@ -185,7 +167,7 @@ def _headers(buffer: pa.Buffer, data: NDArray[np.uint8], at: Integers, limits: I
             (span.starts[slots], span.lengths[slots]), positions = _read_span(data, positions)
         at[rows] = positions
     if (at > limits).any() or (names.lengths < 0).any():
-        raise IndexError("a header leaves its record or has no name")
+        raise IndexError("a header extends beyond its record or has no name")
     pairs = pa.StructArray.from_arrays(
         [_texts(gather(buffer, names)), gather(buffer, contents)],
         fields=list(HEADERS.value_type),

@@ -1,6 +1,6 @@
-"""Filters of a query that narrow what is read: on topic, partition, offset and timestamp.
+"""Narrows the ranges to read by a query's filters on topic, partition, offset and timestamp.
 
-Ranges become smaller, never so small that a row is missed; Spark applies the filters to the rows once more.
+The narrowed ranges contain every matching row. Spark applies the filters to the rows again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COMPARISONS: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
 
 
 class RangeFilter:
-    """What the filters leave: of the partitions, of their offsets, and the earliest time of a record."""
+    """The partitions, offsets and earliest record time that the filters allow."""
 
     def __init__(self) -> None:
         self.start_offset = 0
@@ -44,7 +44,7 @@ class RangeFilter:
         self._by_column: dict[str, list[Filter]] = {"topic": [], "partition": []}
 
     def take(self, filters: Iterable[Filter]) -> None:
-        """Note the filters, all of which hold for every wanted row. Those of other kinds change nothing."""
+        """Add filters, combined with AND. Filters of other kinds or columns are ignored."""
         for each in filters:
             if type(each) not in _COMPARISONS or len(each.attribute) != 1:  # type: ignore[attr-defined]  # all have it
                 continue
@@ -71,7 +71,7 @@ class RangeFilter:
             self.end_offset = min(self.end_offset, high + 1)
 
     def _take_timestamp(self, each: Filter, value: Any) -> None:
-        """Only a lower bound helps: later records may carry earlier times, so nothing says where the last one is."""
+        """Use lower bounds only: later records may have earlier times, so an upper bound gives no last offset."""
         low, _ = _bounds(each, value)
         if isinstance(low, datetime) and low.tzinfo is not None:
             low_ms = math.floor(low.timestamp() * 1000)
@@ -79,7 +79,7 @@ class RangeFilter:
 
 
 def _bounds(each: Filter, value: Any) -> tuple[Any, Any]:
-    """The least and the greatest value that can pass, or None where there is no such limit."""
+    """Return the smallest and the largest matching value, or None for no limit."""
     match each:
         case EqualTo() | EqualNullSafe():
             return value, value

@@ -1,7 +1,7 @@
-"""Commits for a group without members, by a consumer that joins nothing. Runs in the driver.
+"""Commits offsets for a group without members, with a consumer that does not join it. Runs in the driver.
 
-librdkafka's admin client can do it too, and ends the whole process (an assertion in `rd_kafka_enq_once_del_source`) if
-the coordinator goes away while it is asked. A consumer keeps the commit and tries again.
+librdkafka's admin client could commit too, but aborts the process (an assertion in `rd_kafka_enq_once_del_source`) if
+the coordinator becomes unavailable during the request. A consumer keeps the commit and retries.
 """
 
 from __future__ import annotations
@@ -20,49 +20,52 @@ from skylog.model import TopicPartition
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-_POLL_S: Final = 0.1
+_FIRST_POLL_S: Final = 0.001  # a poll lasts its whole time: it calls back, and goes on waiting for a message
+_LONGEST_POLL_S: Final = 0.1
 
-Answer = tuple[LibraryError | None, list[LibraryPartition]]
-_NOTHING_ASKED: Final[Answer] = (None, [])
+CommitResult = tuple[LibraryError | None, list[LibraryPartition]]
+_NO_COMMIT: Final[CommitResult] = (None, [])
 
 
 class GroupCommits:
-    """The commits of one group. One object serves one thread.
+    """The commits of one group. For one thread.
 
-    One commit is under way at a time. librdkafka sends one that was given up when the broker is back: a newer one waits
-    for its answer, or the group might fall back.
+    Only one commit is in flight at a time. librdkafka still sends a timed-out commit when the broker is back. A newer
+    commit waits for that response; otherwise the older one could overwrite it.
     """
 
     def __init__(self, connection: Connection, group: str) -> None:
         self._connection = connection
         self._group = group
-        self._answer: Answer | None = _NOTHING_ASKED
+        self._result: CommitResult | None = _NO_COMMIT
         self._consumer: Consumer = connection.consumer(
             {"group.id": group, "enable.auto.commit": False, "on_commit": self._on_commit}
         )
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Raises KafkaError if the group has members, BrokerUnreachableError if nobody answers in time."""
+        """Commit offsets. Raises KafkaError if the group has members, BrokerUnreachableError after the timeout."""
         began = time.monotonic()
-        self._wait_for_answer(began)
-        self._answer = None
-        asked: Any = [LibraryPartition(*key, at) for key, at in offsets.items()]
-        self._consumer.commit(offsets=asked, asynchronous=True)
-        error, rows = self._wait_for_answer(began)
+        self._wait_for_result(began)
+        self._result = None
+        positions: Any = [LibraryPartition(*key, at) for key, at in offsets.items()]
+        self._consumer.commit(offsets=positions, asynchronous=True)
+        error, rows = self._wait_for_result(began)
         self._connection.down_reason = None
-        doing = f"cannot commit of group '{self._group}'; it must have no members of another kind"
+        doing = f"cannot commit offsets of group '{self._group}'; it must not have other members"
         for found in (error, *(row.error for row in rows)):
             if found is not None:
                 raise self._connection.error(found, doing)
 
-    def _wait_for_answer(self, began: float) -> Answer:
-        while self._answer is None:
+    def _wait_for_result(self, began: float) -> CommitResult:
+        poll_s = _FIRST_POLL_S
+        while self._result is None:
             elapsed_s = time.monotonic() - began
-            refused = self._connection.down_reason is not None and elapsed_s >= GIVE_UP_S
-            if refused or elapsed_s >= self._connection.timeout_s:
+            is_down = self._connection.down_reason is not None and elapsed_s >= GIVE_UP_S
+            if is_down or elapsed_s >= self._connection.timeout_s:
                 raise self._connection.error(LibraryError(LibraryError._TIMED_OUT), "committing")
-            self._consumer.poll(_POLL_S)
-        return self._answer
+            self._consumer.poll(poll_s)
+            poll_s = min(2 * poll_s, _LONGEST_POLL_S)
+        return self._result
 
     def _on_commit(self, error: LibraryError | None, rows: list[LibraryPartition]) -> None:
-        self._answer = error, rows
+        self._result = error, rows

@@ -1,8 +1,8 @@
-"""JSON values as typed columns: the struct column `event`, and the text of what is no such event in `_corrupt`.
+"""Parses JSON values into the struct column `event`. The text of values that do not match goes to `_corrupt`.
 
-Strict: an event with one field of another type than the schema's is corrupt as a whole. Fields that the schema does not
-name are left out, those that are missing are null. A row without a value has neither. Spark's own `from_json` is the
-lenient alternative. Parses with orjson, because Arrow's JSON reader dies of some inputs, such as a bare null.
+Parsing is strict: if one field has another type than in the schema, the whole value is corrupt. Fields that are not in
+the schema are ignored, and missing fields are null. Both columns are null if there is no value. Use Spark's `from_json`
+for lenient parsing. Uses orjson, because Arrow's JSON reader crashes on some inputs, such as a bare null.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from skylog.spark.errors import OptionError
 from skylog.spark.schema import EVENT
 
 Convert = Callable[[Any], Any]
-"""A JSON value as Arrow takes it; ValueError or OverflowError if it is not of the type."""
+"""Converts a JSON value for Arrow. Raises ValueError or OverflowError for a value of another type."""
 
 
 class JsonValues:
-    """Adds the two columns to record batches; `schema` is that of the result and has them as its last two.
+    """Adds the two columns to record batches. They are the last two columns of `schema`, the resulting schema.
 
-    Raises OptionError for a schema with a type that JSON values are not made into.
+    Raises OptionError for a schema with an unsupported type.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -66,7 +66,7 @@ def _converter(kind: pa.DataType) -> Convert:
         return _list(kind)
     if pa.types.is_struct(kind):
         return _struct(kind)
-    raise OptionError(f"valueSchema: there are no JSON values of type {kind}; take a STRING and cast it")
+    raise OptionError(f"valueSchema: type {kind} is not supported for JSON values; use STRING and cast it")
 
 
 def _string(value: Any) -> str:
@@ -85,7 +85,7 @@ def _integer(bits: int) -> Convert:
     limit = 1 << (bits - 1)
 
     def convert(value: Any) -> int:
-        if type(value) is int and -limit <= value < limit:  # a bool is no number
+        if type(value) is int and -limit <= value < limit:  # `type`, because a bool is an int
             return value
         raise ValueError(value)
 
@@ -99,7 +99,7 @@ def _float(value: Any) -> float:
 
 
 def _time(value: Any) -> int:
-    """Microseconds since 1970, of ISO 8601, which is UTC if it names no zone, or of milliseconds since 1970."""
+    """Return microseconds since 1970, from ISO 8601 (UTC if it has no zone) or from milliseconds since 1970."""
     if isinstance(value, str):
         found = datetime.fromisoformat(value)
         since = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The same rows through librdkafka, message by message: for TLS, SASL and read_committed. Slower than whole batches."""
+"""Reads records through librdkafka, for TLS and SASL. Slower than reading whole batches."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ POLL_S: Final = 0.25
 
 
 def read_messages(options: ReadOptions, part: ReadRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of `part`, in the order of their offsets. Raises DataLossError as whole batches do."""
+    """Yield the records of `part` in offset order. Raises the same errors as `read_batches`."""
     connection = UserConnection(options.kafka)
     consumer = connection.consumer(
         {
-            "group.id": options.committing_group or "skylog-spark",  # wanted by the library; no group is joined
+            "group.id": options.committing_group or "skylog-spark",  # required by librdkafka; no group is joined
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
@@ -72,17 +72,17 @@ def _read(
             deadline = time.monotonic() + patience_s
             yield _batch(rows, part, schema)
         elif not is_over and time.monotonic() > deadline:
-            reason = connection.down_reason or "nothing came"
-            raise SkylogError(f"{part.topic_partition} could not be read up to {part.end_offset} in time: {reason}")
+            reason = connection.down_reason or "no records were received"
+            raise SkylogError(f"timed out reading {part.topic_partition} up to offset {part.end_offset}: {reason}")
 
 
 def _resume(consumer: Consumer, part: ReadRange, offset: int, *, fail_on_data_loss: bool) -> bool:
-    """Go on where the log starts, if the range reaches so far. Raises unless losses are accepted."""
+    """Continue from the start of the log. Return False if the range ends before it. Raises if `fail_on_data_loss`."""
     where = LibraryPartition(part.topic, part.partition)
     try:
         found: Any = consumer.get_watermark_offsets(where, timeout=30)
     except KafkaException as failure:
-        raise SkylogError(f"{part.topic_partition}: cannot find out where the log starts: {failure}") from failure
+        raise SkylogError(f"{part.topic_partition}: cannot get the start offset of the log: {failure}") from failure
     log_start_offset, log_end_offset = found
     is_before = part.start_offset < log_start_offset
     error: KafkaError = (

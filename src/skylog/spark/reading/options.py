@@ -1,6 +1,6 @@
-"""The options of the data source when it reads: names and meaning are those of Spark's own Kafka source.
+"""The read options of the data source. Names and meaning are those of Spark's own Kafka source.
 
-A name that is not known is refused, and the nearest known one is named; `kafka.*` goes to the clients as it is.
+An unknown option is an error that names the nearest known one. `kafka.*` options are passed to the clients unchanged.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import Any, Final
 from skylog.config import parse, setting, settings
 from skylog.errors import ConfigError
 from skylog.spark.errors import OptionError
+from skylog.spark.given_options import SINK_ONLY, source_options
 
 KAFKA_PREFIX: Final = "kafka."
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 
-_REFUSED: Final = {
-    "auto.offset.reset": "say where to start with the option startingOffsets",
-    "key.deserializer": "keys are always bytes; turn them into something else with DataFrame operations",
-    "value.deserializer": "values are always bytes; turn them into something else with DataFrame operations",
-    "enable.auto.commit": "Spark keeps its progress itself; the option groupId tells it to a group as well",
-    "interceptor.classes": "an interceptor could change what is read",
+_UNSUPPORTED: Final = {
+    "auto.offset.reset": "set the start with the option startingOffsets",
+    "key.deserializer": "keys are always bytes; convert them with DataFrame operations",
+    "value.deserializer": "values are always bytes; convert them with DataFrame operations",
+    "enable.auto.commit": "Spark stores the progress itself; use the option groupId to also commit it to a group",
+    "interceptor.classes": "an interceptor could change the records",
 }
 _UNITS_MS: Final = {"ms": 1, "": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
@@ -32,18 +33,18 @@ _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What is to be read, from where to where, and in what portions. Made by `read_options`."""
+    """What to read, from where to where, and in which batch sizes. Created by `read_options`."""
 
     assign: str | None = setting("assign", None, 'Partitions, as JSON: {"topic": [0, 1]}.', kind="string")
     subscribe: str | None = setting("subscribe", None, "Topics, separated by commas.", kind="string")
     subscribe_pattern: str | None = setting(
-        "subscribePattern", None, "A regular expression that a topic's whole name matches.", kind="string"
+        "subscribePattern", None, "A regular expression that matches whole topic names.", kind="string"
     )
     starting_offsets: str | None = setting(
         "startingOffsets",
         None,
         'earliest, latest, committed (by groupId), or JSON: {"topic": {"0": 23, "1": -2}} with -2 for earliest and '
-        "-1 for latest. A batch starts at earliest and a stream at latest if nothing is said.",
+        "-1 for latest. The default is earliest for a batch and latest for a stream.",
         kind="string",
     )
     starting_offsets_by_timestamp: str | None = setting(
@@ -55,7 +56,7 @@ class ReadOptions:
     starting_strategy: str = setting(
         "startingOffsetsByTimestampStrategy",
         "error",
-        "What to do where no record is as late as the starting time.",
+        "What to do if a partition has no record at or after the starting time.",
         choices=("error", "latest"),
     )
     ending_offsets: str | None = setting(
@@ -68,48 +69,52 @@ class ReadOptions:
         "endingTimestamp", None, "As startingTimestamp; not for streams.", kind="long", minimum=0
     )
     max_offsets_per_trigger: int | None = setting(
-        "maxOffsetsPerTrigger", None, "Offsets in one micro-batch, at most about.", kind="long", minimum=1
+        "maxOffsetsPerTrigger",
+        None,
+        "The approximate maximum size of a micro-batch in offsets.",
+        kind="long",
+        minimum=1,
     )
     min_offsets_per_trigger: int | None = setting(
-        "minOffsetsPerTrigger", None, "Wait for so many offsets before a micro-batch.", kind="long", minimum=1
+        "minOffsetsPerTrigger", None, "The number of new offsets that starts a micro-batch.", kind="long", minimum=1
     )
-    max_trigger_delay: str = setting("maxTriggerDelay", "15m", "But no longer than this.")
+    max_trigger_delay: str = setting("maxTriggerDelay", "15m", "The maximum time to wait for minOffsetsPerTrigger.")
     min_partitions: int | None = setting(
-        "minPartitions", None, "Divide the work among about so many tasks.", kind="int", minimum=1
+        "minPartitions", None, "The approximate minimum number of tasks.", kind="int", minimum=1
     )
     max_records_per_partition: int | None = setting(
-        "maxRecordsPerPartition", None, "Offsets of one task, at most.", kind="long", minimum=1
+        "maxRecordsPerPartition", None, "The maximum number of offsets per task.", kind="long", minimum=1
     )
     fail_on_data_loss: bool = setting(
-        "failOnDataLoss", True, "Whether to fail where offsets are missing that should be there."
+        "failOnDataLoss", True, "Fail if requested offsets no longer exist. If false, log a warning and continue."
     )
     include_headers: bool = setting("includeHeaders", False, "Add the column headers.")
     value_format: str | None = setting(
         "valueFormat",
         None,
-        "json: parse the values into the column event, by valueSchema; what does not parse is in the column _corrupt.",
+        "json: parse values into the column event, by valueSchema. The column _corrupt has the text of other values.",
         kind="string",
         choices=("json",),
     )
     value_schema: str | None = setting(
-        "valueSchema", None, "The fields of the JSON values, as Spark's DDL: user STRING, visits INT.", kind="string"
+        "valueSchema", None, "The fields of the JSON values, in Spark's DDL: user STRING, visits INT.", kind="string"
     )
     push_down_filters: bool = setting(
         "pushDownFilters",
         False,
-        "Narrow what is read by the query's filters on topic, partition, offset and timestamp; wants "
-        "spark.sql.python.filterPushdown.enabled. Spark then reads the narrowed ranges in every later query on the "
-        "same DataFrame too: load one for each query.",
+        "Read only the ranges that match the query's filters on topic, partition, offset and timestamp. Requires "
+        "spark.sql.python.filterPushdown.enabled. Spark uses the narrowed ranges for every later query on the same "
+        "DataFrame, so load a new DataFrame for each query.",
     )
     group_id: str | None = setting(
         "groupId", None, "Commit the stream's progress to this consumer group.", kind="string"
     )
-    group_id_prefix: str | None = setting("groupIdPrefix", None, "Accepted; no group is joined.", kind="string")
+    group_id_prefix: str | None = setting("groupIdPrefix", None, "Ignored, because no group is joined.", kind="string")
     poll_timeout_ms: int = setting(
-        "kafkaConsumer.pollTimeoutMs", 120_000, "A task fails after waiting so long for records.", minimum=1
+        "kafkaConsumer.pollTimeoutMs", 120_000, "The time without records after which a task fails.", minimum=1
     )
-    fetch_offset_retries: int = setting("fetchOffset.numRetries", 3, "Accepted; the client has its own retries.")
-    fetch_offset_interval_ms: int = setting("fetchOffset.retryIntervalMs", 1000, "Accepted, as numRetries is.")
+    fetch_offset_retries: int = setting("fetchOffset.numRetries", 3, "Ignored, because the client retries by itself.")
+    fetch_offset_interval_ms: int = setting("fetchOffset.retryIntervalMs", 1000, "Ignored, like numRetries.")
     kafka: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -120,28 +125,27 @@ class ReadOptions:
     def max_trigger_delay_ms(self) -> int:
         match = _DURATION.fullmatch(self.max_trigger_delay.strip().lower())
         if match is None or match[2] not in _UNITS_MS:
-            raise OptionError(f"maxTriggerDelay={self.max_trigger_delay}: expected a time such as 90s or 15m")
+            raise OptionError(f"maxTriggerDelay={self.max_trigger_delay}: expected a duration such as 90s or 15m")
         return int(match[1]) * _UNITS_MS[match[2]]
 
     @property
     def committing_group(self) -> str | None:
-        """The group that progress is committed to and read from."""
+        """The group for commits and for startingOffsets=committed."""
         return self.group_id or self.kafka.get("group.id")
 
 
 def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
-    """The options as Spark hands them over, checked. Names are taken in any case. Raises OptionError."""
+    """Parse and validate the options given by Spark. Names are case-insensitive. Raises OptionError."""
     known = {key.lower(): key for key in settings(ReadOptions)}
     kafka: dict[str, str] = {}
     values: dict[str, str] = {}
-    for name, value in given.items():
-        lower = name.lower()
-        if lower.startswith(KAFKA_PREFIX):
-            kafka[lower.removeprefix(KAFKA_PREFIX)] = value
-        elif lower in known:
-            values[known[lower]] = value
+    for name, value in source_options(given, SINK_ONLY).items():
+        if name.startswith(KAFKA_PREFIX):
+            kafka[name.removeprefix(KAFKA_PREFIX)] = value
+        elif name in known:
+            values[known[name]] = value
         else:
-            raise OptionError(f"unknown option '{name}'{_hint(lower, known)}")
+            raise OptionError(f"unknown option '{name}'{_hint(name, known)}")
     try:
         options = replace(parse(ReadOptions, values), kafka=kafka)
     except ConfigError as error:
@@ -157,21 +161,21 @@ def _hint(name: str, known: Mapping[str, str]) -> str:
 
 def _check(options: ReadOptions, values: Mapping[str, Any], *, is_stream: bool) -> None:
     if not options.kafka.get("bootstrap.servers"):
-        raise OptionError(f"option '{BOOTSTRAP}' must be given: the addresses of some brokers, as host:port,host:port")
+        raise OptionError(f"option '{BOOTSTRAP}' is required: broker addresses, as host:port,host:port")
     chosen = [name for name in STRATEGIES if name in values]
     if len(chosen) != 1:
         how_many = "only one" if chosen else "one"
-        raise OptionError(f"{how_many} of the options {', '.join(STRATEGIES)} must be given, to say what is read")
+        raise OptionError(f"set {how_many} of the options {', '.join(STRATEGIES)}, to select what to read")
     if not values[chosen[0]].strip():
-        raise OptionError(f"option '{chosen[0]}' is empty: it names no topic")
-    for key, reason in _REFUSED.items():
+        raise OptionError(f"option '{chosen[0]}' is empty: name at least one topic")
+    for key, reason in _UNSUPPORTED.items():
         if key in options.kafka:
             raise OptionError(f"option '{KAFKA_PREFIX}{key}' is not supported: {reason}")
     if is_stream and (ending := [name for name in values if name.startswith("ending")]):
-        raise OptionError(f"option '{ending[0]}' is not for streaming queries, which have no end")
+        raise OptionError(f"option '{ending[0]}' is not supported for streaming queries, which have no end")
     low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
         raise OptionError(f"minOffsetsPerTrigger={low} is more than maxOffsetsPerTrigger={high}")
     if (options.value_format is None) != (options.value_schema is None):
-        raise OptionError("the options valueFormat and valueSchema go together: valueFormat=json, valueSchema=a STRING")
-    _ = options.max_trigger_delay_ms  # refuses what is no time
+        raise OptionError("set both valueFormat and valueSchema, as in valueFormat=json, valueSchema=user STRING")
+    _ = options.max_trigger_delay_ms  # raises OptionError if invalid

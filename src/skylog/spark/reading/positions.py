@@ -1,4 +1,4 @@
-"""Where to start and where to end: what the options say, and the offsets that follow from it."""
+"""Start and end positions: parses them from the options and resolves them to offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATEST_OFFSET: Final = -1
 
 
 class Anchor(Enum):
-    """A place that every partition has."""
+    """A named position in every partition."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -30,7 +30,7 @@ class Anchor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset for each partition, with the two special ones."""
+    """An offset for each partition, or EARLIEST_OFFSET or LATEST_OFFSET."""
 
     option: str
     offsets: Mapping[TopicPartition, int]
@@ -38,7 +38,7 @@ class AtOffsets:
 
 @dataclass(frozen=True, slots=True)
 class AtTimes:
-    """A time for each partition, or for all of them where `times` is None."""
+    """A time for each partition, or `time_ms` for all partitions if `times` is None."""
 
     option: str
     time_ms: int = 0
@@ -49,7 +49,7 @@ Position = Anchor | AtOffsets | AtTimes
 
 
 def starting_position(options: ReadOptions, default: Anchor) -> Position:
-    """What the starting options say. A time for all goes before times, and those before offsets."""
+    """Return the starting position. startingTimestamp overrides times by partition, which override offsets."""
     if options.starting_timestamp is not None:
         return AtTimes("startingTimestamp", options.starting_timestamp)
     if options.starting_offsets_by_timestamp is not None:
@@ -68,19 +68,19 @@ def ending_position(options: ReadOptions) -> Position:
 
 
 def check_batch(start: Position, end: Position) -> None:
-    """A batch cannot start at the end or end at the start. Raises OptionError."""
+    """Raise OptionError for a batch that starts at latest, or ends at earliest or committed."""
     if start is Anchor.LATEST or (isinstance(start, AtOffsets) and LATEST_OFFSET in start.offsets.values()):
-        raise OptionError("startingOffsets cannot be latest for a batch: nothing would be read")
+        raise OptionError("startingOffsets cannot be latest for a batch: it would read nothing")
     if end in (Anchor.EARLIEST, Anchor.COMMITTED) or (
         isinstance(end, AtOffsets) and EARLIEST_OFFSET in end.offsets.values()
     ):
-        raise OptionError("endingOffsets of a batch can be latest or offsets, not earliest or committed")
+        raise OptionError("endingOffsets must be latest or offsets, not earliest or committed")
 
 
 def resolve(
     cluster: Cluster, partitions: Sequence[TopicPartition], position: Position, options: ReadOptions
 ) -> Offsets:
-    """The offset of each of `partitions`. Raises OptionError where the options don't fit the partitions."""
+    """Return the offset of each partition. Raises OptionError if the options do not match the partitions."""
     match position:
         case Anchor.EARLIEST:
             return cluster.earliest(partitions)
@@ -101,7 +101,7 @@ def resolve(
 
 
 def parse_offsets(option: str, text: str) -> Offsets:
-    """`{"topic": {"0": 23}}`, as partitions and numbers. Raises OptionError."""
+    """Parse `{"topic": {"0": 23}}` into numbers by partition. Raises OptionError."""
     try:
         found = orjson.loads(text)
         return {
@@ -114,7 +114,7 @@ def parse_offsets(option: str, text: str) -> Offsets:
 
 
 def offsets_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """The form that Spark keeps in a checkpoint; sorted, because Spark compares it as text."""
+    """Return the form that Spark stores in a checkpoint. It is sorted, because Spark compares it as text."""
     found: dict[str, dict[str, int]] = {}
     for key in sorted(offsets):
         found.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
@@ -151,9 +151,9 @@ def _check_complete(option: str, given: Mapping[TopicPartition, int], partitions
         missing = ", ".join(map(str, sorted(set(partitions) - given.keys())))
         surplus = ", ".join(map(str, sorted(given.keys() - set(partitions))))
         what = " and ".join(
-            filter(None, (missing and f"says nothing of {missing}", surplus and f"names {surplus}, not read here"))
+            filter(None, (missing and f"has no entry for {missing}", surplus and f"names {surplus}, which is not read"))
         )
-        raise OptionError(f"{option} {what}: name every partition, offset -2 is the earliest and -1 the latest")
+        raise OptionError(f"{option} {what}: name every partition; use -2 for earliest and -1 for latest")
 
 
 def _at_times(
@@ -163,17 +163,17 @@ def _at_times(
     late = [key for key, offset in found.items() if offset is None]
     if late and is_strict:
         raise OptionError(
-            f"{late[0]} has no record at or after {times[late[0]]} ms; "
-            "startingOffsetsByTimestampStrategy=latest starts at its end"
+            f"{late[0]} has no record at or after {times[late[0]]} ms; set "
+            "startingOffsetsByTimestampStrategy=latest to start at its end"
         )
     ends = cluster.latest(late)
     return {key: ends[key] if offset is None else offset for key, offset in found.items()}
 
 
 def _committed(cluster: Cluster, partitions: Sequence[TopicPartition], options: ReadOptions) -> Offsets:
-    """What the group has committed; where it has not, the start of the log, so that nothing is missed."""
+    """Return the group's committed offsets, or the start of the log if there is none, so that no record is missed."""
     group = options.committing_group
     if group is None:
-        raise OptionError("startingOffsets=committed needs the option groupId: whose offsets?")
+        raise OptionError("startingOffsets=committed requires the option groupId")
     found = cluster.committed(group, partitions)
     return cluster.earliest([key for key in partitions if key not in found]) | found

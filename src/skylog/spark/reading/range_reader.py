@@ -1,4 +1,4 @@
-"""What a task does: the records of one range of offsets as Arrow batches. Runs in executors, so it imports little."""
+"""The work of a task: reads one range of offsets as Arrow batches. Runs in executors, so it imports little."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from skylog.spark.kafka_settings import needs_library
-from skylog.spark.reading.batches import payloads, wanted
+from skylog.spark.kafka_settings import is_read_committed, needs_library
+from skylog.spark.reading.batches import batches_in_range, payloads
 from skylog.spark.reading.columns import RecordColumns
 from skylog.spark.reading.fetcher import FetchSettings, PartitionFetcher
 from skylog.spark.reading.json_values import JsonValues
 from skylog.spark.reading.options import ReadOptions
 from skylog.spark.reading.ranges import ReadRange
+from skylog.spark.reading.transactions import committed_batches
 from skylog.spark.schema import arrow_schema, record_schema
 
 DEFAULT_FETCH_BYTES = 8 << 20
 
 
 def read_range(options: ReadOptions, part: ReadRange, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The records of `part`, in the order of their offsets, in the columns of `schema`."""
+    """Yield the records of `part` in offset order, with the columns of `schema`."""
     records = arrow_schema(record_schema(with_headers=options.include_headers))
     if needs_library(options.kafka):
         from skylog.spark.reading.message_reader import read_messages
@@ -33,12 +34,14 @@ def read_range(options: ReadOptions, part: ReadRange, schema: StructType) -> Ite
 
 
 def read_batches(settings: FetchSettings, part: ReadRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Read whole batches from the broker and decode them in place."""
+    """Fetch whole batches from the broker and decode them in place."""
     partition = part.topic_partition
     columns = RecordColumns(partition, schema)
     with closing(PartitionFetcher(settings, partition)) as fetcher:
-        for offset, records, headers, positions in fetcher.batches(part.start_offset, part.end_offset):
-            chosen = wanted(headers, offset, part.end_offset)
+        for offset, records, headers, positions, aborted in fetcher.batches(part.start_offset, part.end_offset):
+            chosen = batches_in_range(headers, offset, part.end_offset)
+            if aborted:
+                chosen &= committed_batches(records, headers, positions, aborted)
             if not chosen.any():
                 continue
             for group in payloads(records, headers[chosen], positions[chosen], partition):
@@ -53,4 +56,5 @@ def fetch_settings(options: ReadOptions) -> FetchSettings:
         patience_s=options.poll_timeout_ms / 1000,
         request_timeout_s=int(kafka.get("request.timeout.ms", 30_000)) / 1000,
         fail_on_data_loss=options.fail_on_data_loss,
+        read_committed=is_read_committed(kafka),
     )

@@ -1,4 +1,4 @@
-"""Ranges of offsets: what one Spark task reads, and how ranges are divided among tasks and micro-batches."""
+"""Ranges of offsets, the unit of work of a Spark task, and their division among tasks and micro-batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReadRange(InputPartition):
-    """The offsets of one partition from `start_offset` up to but without `end_offset`; work for one task."""
+    """The offsets of one partition from `start_offset` to `end_offset` (exclusive), read by one task."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class ReadRange(InputPartition):
 def divide(
     ranges: Iterable[ReadRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[ReadRange]:
-    """The ranges that have something, cut to at most `max_records`, and then into about `min_partitions` in all."""
+    """Split ranges to at most `max_records` offsets, then into about `min_partitions` ranges. Drop empty ones."""
     found = [each for each in ranges if len(each)]
     if max_records is not None:
         found = [piece for each in found for piece in _pieces(each, -(-len(each) // max_records))]
@@ -54,9 +54,9 @@ def _pieces(whole: ReadRange, count: int) -> Sequence[ReadRange]:
 def share_out(
     limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Ends for one micro-batch of about `limit` offsets, shared among partitions by what each has waiting.
+    """Return end offsets for a micro-batch of about `limit` offsets, shared in proportion to each partition's lag.
 
-    Every partition that has something gets at least one offset, so none starves beside a large one.
+    Every partition with new records gets at least one offset, so a large partition cannot starve the others.
     """
     waiting = {key: max(end - starts.get(key, end), 0) for key, end in ends.items()}
     total = sum(waiting.values())
@@ -66,7 +66,10 @@ def share_out(
 
 
 def within_log(part: ReadRange, log_start_offset: int, log_end_offset: int, *, fail_on_data_loss: bool) -> ReadRange:
-    """`part`, if the log has it all. If not, what the log has of it, or DataLossError and ShortenedLogError."""
+    """Return the part of the range that is in the log.
+
+    Raises DataLossError or ShortenedLogError if some of it is missing and `fail_on_data_loss` is set.
+    """
     if part.start_offset >= part.end_offset:
         return part
     if part.start_offset < log_start_offset:

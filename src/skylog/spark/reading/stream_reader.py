@@ -1,7 +1,7 @@
-"""Reading a topic as it grows, in micro-batches: `spark.readStream`.
+"""Streaming reads of topics in micro-batches: `spark.readStream`.
 
-Spark keeps the offsets in its checkpoint, in the JSON form of its own Kafka source; what is committed to a consumer
-group is for people and tools to see the progress, and for `startingOffsets=committed`.
+Spark stores the offsets in its checkpoint, in the JSON format of its own Kafka source. Commits to a consumer group only
+show the progress and serve `startingOffsets=committed`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 
 
 class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in one process of the driver for as long as the query runs; executors get a copy that only reads.
+    """Lives in one Python process of the driver while the query runs. Executors get a copy that only reads.
 
-    Partitions that come later are read from their beginning.
+    Partitions that are added later are read from their beginning.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -49,12 +49,12 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._committed: Offsets | None = None
         self._last_batch_s = time.monotonic()
-        self._is_away = False
+        self._is_unreachable = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_schema": self._schema}
 
-    # -- where it stands
+    # -- offsets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         from skylog.spark.reading.positions import Anchor, offsets_json, resolve, starting_position
@@ -63,7 +63,7 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_json(resolve(self._cluster, self._partitions(), position, self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Spark has no limit with both a minimum and a maximum; `latestOffset` looks at the options for the former."""
+        """Spark has no limit with both a minimum and a maximum. `latestOffset` applies the minimum from the options."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -78,26 +78,26 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from skylog.spark.reading.positions import offsets_from_json, offsets_json
 
         starts = offsets_from_json(start)
-        self._tell_group(starts)  # Spark does not call `commit` for the last micro-batch of a query
+        self._commit_to_group(starts)  # Spark does not call `commit` for the last micro-batch of a query
         try:
             ends = self._ends(starts)
         except BrokerUnreachableError as error:
-            if not self._is_away:
-                logger.warning("there is nothing to read while the cluster cannot be reached: %s", error)
-            self._is_away = True
+            if not self._is_unreachable:
+                logger.warning("the cluster is unreachable; the stream waits for it: %s", error)
+            self._is_unreachable = True
             return start
-        self._is_away = False
+        self._is_unreachable = False
         if isinstance(limit, ReadAllAvailable):
             return offsets_json(ends)
         starts |= self._cluster.earliest([key for key in ends if key not in starts])
-        if self._is_to_wait(starts, ends):
+        if self._should_wait(starts, ends):
             return start
         if isinstance(limit, ReadMaxRows):
             ends = share_out(limit.max_rows, starts, ends)
         return offsets_json(ends)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
-        """None while the cluster cannot be reached: a figure of the query's progress must not end the query."""
+        """Return None while the cluster is unreachable: a progress report must not fail the query."""
         from skylog.client import BrokerUnreachableError
         from skylog.spark.reading.positions import offsets_json
 
@@ -107,13 +107,13 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
 
     def _ends(self, starts: Mapping[TopicPartition, int]) -> Offsets:
-        """Where the log ends, or ended when the query began, if it is to read what there was then.
+        """Return the end offsets of the logs, or those from the start of the query with availableNow.
 
-        Partitions that are gone stay where they were: whether that is a loss is for `partitions` to say.
+        Deleted partitions keep their offset; `partitions` decides whether that is a loss.
         """
         return {**starts, **(self.end_offsets() if self._target is None else self._target)}
 
-    def _is_to_wait(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+    def _should_wait(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         fewest = self._options.min_offsets_per_trigger
         if fewest is None or self._target is not None:
             return False
@@ -133,14 +133,14 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         moved = [key for key in ends if starts.get(key, -1) != ends[key]]
         there = set(self._partitions())
         for key in set(moved) - there:
-            self._lost(LostPartitionError(key, starts.get(key, 0), ends[key]))
+            self._report_loss(LostPartitionError(key, starts.get(key, 0), ends[key]))
         keys = [key for key in moved if key in there]
         first, last = self._cluster.earliest(keys), self._cluster.latest(keys)
         for key in keys:
             if key not in starts and first[key] > 0:
-                self._lost(DataLossError(key, 0, first[key]))
+                self._report_loss(DataLossError(key, 0, first[key]))
             if ends[key] < starts.get(key, 0):
-                self._lost(ShortenedLogError(key, starts[key] - 1, ends[key]))
+                self._report_loss(ShortenedLogError(key, starts[key] - 1, ends[key]))
         ranges = [
             within_log(
                 ReadRange(*key, starts.get(key, first[key]), ends[key]),
@@ -154,19 +154,17 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ReadRange)
-        from skylog.spark.reading.range_reader import (
-            read_range,  # with Arrow and numpy, which the driver has no use for
-        )
+        from skylog.spark.reading.range_reader import read_range  # imports Arrow and numpy
 
         return read_range(self._options, partition, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         from skylog.spark.reading.positions import offsets_from_json
 
-        self._tell_group(offsets_from_json(end))
+        self._commit_to_group(offsets_from_json(end))
 
-    def _tell_group(self, offsets: Offsets) -> None:
-        """Commit to the group, if there is one. The checkpoint is what counts: a broker that is away is no failure."""
+    def _commit_to_group(self, offsets: Offsets) -> None:
+        """Commit to the group, if set. The checkpoint is authoritative, so an unreachable broker is not a failure."""
         from skylog.client import BrokerUnreachableError
 
         group = self._options.committing_group
@@ -178,9 +176,9 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except (BrokerUnreachableError, KafkaError) as error:
             if isinstance(error, KafkaError) and not error.code.retriable:
                 raise
-            logger.warning("progress was not committed to group %s: %s", group, error)
+            logger.warning("could not commit the progress to group %s: %s", group, error)
 
-    def _lost(self, error: KafkaError) -> None:
+    def _report_loss(self, error: KafkaError) -> None:
         if self._options.fail_on_data_loss:
             raise error
         logger.warning("%s", error)
@@ -189,7 +187,7 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _cluster(self) -> Cluster:
-        from skylog.spark.reading.cluster import Cluster  # with librdkafka, which executors have no use for
+        from skylog.spark.reading.cluster import Cluster  # imports librdkafka, which executors do not need
 
         return Cluster(self._options.kafka)
 
@@ -199,5 +197,5 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return chosen_partitions(self._options, self._cluster.topics())
 
     def end_offsets(self) -> Offsets:
-        """Where the logs end now. Raises BrokerUnreachableError."""
+        """Return the current end offsets of the logs. Raises BrokerUnreachableError."""
         return self._cluster.latest(self._partitions())

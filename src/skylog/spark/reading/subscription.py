@@ -1,4 +1,4 @@
-"""Which partitions are read: the options assign, subscribe and subscribePattern."""
+"""Selects the partitions to read: the options assign, subscribe and subscribePattern."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from skylog.spark.reading.options import ReadOptions
 
 
 def chosen_partitions(options: ReadOptions, topics: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
-    """The partitions that the options name, of those there are.
+    """Return the existing partitions that the options select.
 
-    Raises TopicNotFoundError for a topic that is named and not there; a pattern may match none.
+    Raises TopicNotFoundError if a named topic does not exist. A pattern may match no topic.
     """
     if options.assign is not None:
         return _assigned(options.assign, topics)
@@ -40,14 +40,16 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _assigned(text: str, topics: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
     try:
-        wanted = {
+        assigned = {
             TopicPartition(name, int(number)) for name, numbers in orjson.loads(text).items() for number in numbers
         }
     except (ValueError, AttributeError, TypeError):
         raise OptionError(f'assign: expected JSON like {{"topic": [0, 1]}}, found {text}') from None
-    for name, number in sorted(wanted):
+    for name, number in sorted(assigned):
         if name not in topics:
             raise TopicNotFoundError(name, topics)
         if number not in topics[name]:
-            raise OptionError(f"assign: topic '{name}' has no partition {number}, it has {len(topics[name])}")
-    return sorted(wanted)
+            raise OptionError(
+                f"assign: topic '{name}' has no partition {number}; it has {len(topics[name])} partitions"
+            )
+    return sorted(assigned)

@@ -1,1 +1,1 @@
-"""DataFrames into topics: `df.write` and `df.writeStream`."""
+"""Writes DataFrames to topics: `df.write` and `df.writeStream`."""

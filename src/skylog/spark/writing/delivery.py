@@ -1,23 +1,26 @@
-"""The driver's part of a write: from the files that tasks have staged to records in the log, each once.
+"""The driver's part of a write: sends the batches that tasks have staged, each once.
 
-A write without a stream is sent and forgotten. A micro-batch leaves its manifest behind, by which the next attempt
-knows what was done: see `manifest`.
+A batch write leaves nothing behind. A micro-batch leaves its manifest, from which the next attempt learns what was
+sent: see `manifest`. In a transaction it needs none, because nothing counts before the commit, and the number of the
+micro-batch is part of the transaction: see `transaction`.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 from skylog.errors import KafkaError
 from skylog.model import TopicPartition
-from skylog.spark.leaders import Leaders
+from skylog.spark.leaders import Leaders, ProducerId
 from skylog.spark.wire import ConnectionLostError
-from skylog.spark.writing.manifest import LaneStart, Manifest, ManifestFile
+from skylog.spark.writing.manifest import Manifest, ManifestFile, PartitionStart
 from skylog.spark.writing.publisher import Publisher
-from skylog.spark.writing.staging import StagedFile, check_files, lasting_directory, remove_files, remove_staged
+from skylog.spark.writing.staging import StagedFile, check_files, durable_directory, remove_files, remove_staged
+from skylog.spark.writing.transaction import ID_PREFIX, Transaction
 from skylog.spark.writing.write_options import WriteOptions
 
 logger = logging.getLogger(__name__)
@@ -26,30 +29,76 @@ _NO_BATCH = 0
 
 
 def deliver(options: WriteOptions, files: Sequence[StagedFile]) -> None:
-    """Send what a batch job has staged, and remove it."""
+    """Send the staged files of a batch write and delete them."""
     if any(file.batches for file in files):
         check_files(files)
         with _leaders(options) as leaders:
-            Publisher(options, leaders, new_manifest(options, leaders, files, _NO_BATCH)).publish(resume=False)
+            if options.transactional:
+                transaction = Transaction(options, leaders, f"{ID_PREFIX}{uuid.uuid4()}")
+                transaction.begin()
+                _send_in(transaction, options, leaders, files, None)
+            else:
+                Publisher(options, leaders, new_manifest(options, leaders, files, _NO_BATCH)).publish(resume=False)
     remove_files(file.path for file in files)
 
 
 def deliver_micro_batch(options: WriteOptions, directory: Path, batch_id: int, files: Sequence[StagedFile]) -> None:
-    """Send what a micro-batch has staged, unless that has been done, or was begun with files of an earlier attempt."""
+    """Send the staged files of a micro-batch, unless an earlier attempt has sent it."""
+    if options.transactional:
+        _transact_micro_batch(options, directory, batch_id, files)
+    else:
+        _publish_micro_batch(options, directory, batch_id, files)
+
+
+def _transact_micro_batch(options: WriteOptions, directory: Path, batch_id: int, files: Sequence[StagedFile]) -> None:
+    """Send a micro-batch in one transaction, with its number.
+
+    Needs no lock: an earlier attempt that is still sending is fenced. The manifest is from before the query had
+    transactions.
+    """
+    stored = ManifestFile(directory)
+    with _leaders(options) as leaders:
+        last = stored.read()
+        if last is not None and not last.is_done:
+            with stored.locked():
+                last = _finish_last(options, leaders, stored)
+        is_stored = last is not None and batch_id <= last.batch_id
+        if not is_stored and any(file.batches for file in files):
+            transaction = Transaction(options, leaders, f"{ID_PREFIX}{directory.name}")
+            transaction.begin()
+            if batch_id >= transaction.next_batch():
+                check_files(files)
+                _send_in(transaction, options, leaders, files, batch_id)
+        remove_staged(directory, batch_id)
+
+
+def _send_in(
+    transaction: Transaction, options: WriteOptions, leaders: Leaders, files: Sequence[StagedFile], batch_id: int | None
+) -> None:
+    """Send files in a transaction that has begun, and commit it. After an error it is aborted."""
+    with transaction.ended_on_error():
+        manifest = new_manifest(options, leaders, files, batch_id or 0, producer=transaction.producer)
+        transaction.add_partitions(manifest.partitions)
+        Publisher(options, leaders, manifest, transaction.transactional_id).publish(resume=False)
+        if batch_id is not None:
+            transaction.add_batch(batch_id)
+        transaction.commit()
+
+
+def _publish_micro_batch(options: WriteOptions, directory: Path, batch_id: int, files: Sequence[StagedFile]) -> None:
+    """Send a micro-batch without a transaction.
+
+    If an earlier attempt has sent a part of it, that attempt's files are completed and these are deleted.
+    """
     stored = ManifestFile(directory)
     with stored.locked(), _leaders(options) as leaders:
-        last = stored.read()
-        if last is None and lasting_directory(options) is None:
+        last = _finish_last(options, leaders, stored)
+        if last is None and durable_directory(options) is None:
             logger.warning(
-                "%s is a directory for temporary files: if it is lost, or the query goes on elsewhere, an interrupted "
-                "micro-batch is written twice; set the option stagingLocation to a directory that stays",
+                "%s is a temporary directory: if it is lost, or the query continues on another machine, an interrupted "
+                "micro-batch is written twice; set the option stagingLocation to a persistent directory",
                 directory,
             )
-        if last is not None and not last.is_done:
-            logger.warning("micro-batch %d was interrupted and is now sent to its end", last.batch_id)
-            Publisher(options, leaders, last).publish(resume=True)
-            last = last.done()
-            stored.write(last)
         if last is None or batch_id > last.batch_id:
             check_files(files)
             manifest = new_manifest(options, leaders, files, batch_id, last)
@@ -59,8 +108,19 @@ def deliver_micro_batch(options: WriteOptions, directory: Path, batch_id: int, f
         remove_staged(directory, batch_id)
 
 
+def _finish_last(options: WriteOptions, leaders: Leaders, stored: ManifestFile) -> Manifest | None:
+    """Send the rest of a micro-batch that was interrupted. Return the last one that is stored."""
+    last = stored.read()
+    if last is not None and not last.is_done:
+        logger.warning("micro-batch %d was interrupted; sending the rest of it", last.batch_id)
+        Publisher(options, leaders, last).publish(resume=True)
+        last = last.done()
+        stored.write(last)
+    return last
+
+
 def abandon_micro_batch(directory: Path, batch_id: int) -> None:
-    """Remove what a micro-batch has staged, unless sending it has begun: then the next attempt needs it."""
+    """Delete the staged files of a micro-batch, except those that are being sent: the next attempt needs them."""
     stored = ManifestFile(directory)
     with stored.locked():
         last = stored.read()
@@ -74,24 +134,28 @@ def new_manifest(
     files: Sequence[StagedFile],
     batch_id: int,
     last: Manifest | None = None,
+    producer: ProducerId | None = None,
 ) -> Manifest:
-    """What is to be sent. Goes on with the producer of `last`, if it may."""
+    """Plan the sending of `files`: by `producer`, by that of `last` if it is still valid, or by a new one."""
     targets = {batch.target for file in files for batch in file.batches}
     now_ms = time.time_ns() // 1_000_000
     deadline = time.monotonic() + options.delivery_timeout_s
     while True:
         try:
-            leaders.learn({key.topic for key in targets})
+            leaders.refresh({key.topic for key in targets})
             end_offsets = leaders.end_offsets(targets)
             goes_on = last is not None and last.can_go_on(now_ms)
-            producer = last.producer if last is not None and goes_on else leaders.new_producer_id()
+            if producer is None:
+                producer = last.producer if last is not None and goes_on else leaders.new_producer_id()
             break
         except (ConnectionLostError, KafkaError) as error:
-            leaders.wait_out(error, deadline)
-    lanes: dict[TopicPartition, LaneStart] = dict(last.lanes) if last is not None and goes_on else {}
+            leaders.back_off(error, deadline)
+    partitions: dict[TopicPartition, PartitionStart] = dict(last.partitions) if last is not None and goes_on else {}
     for key in targets:
-        lanes[key] = LaneStart(lanes[key].base_sequence if key in lanes else 0, end_offsets[key])
-    return Manifest(batch_id, producer, now_ms, lanes, [(file.path, file.batches) for file in files if file.batches])
+        partitions[key] = PartitionStart(partitions[key].base_sequence if key in partitions else 0, end_offsets[key])
+    return Manifest(
+        batch_id, producer, now_ms, partitions, [(file.path, file.batches) for file in files if file.batches]
+    )
 
 
 def _leaders(options: WriteOptions) -> Leaders:

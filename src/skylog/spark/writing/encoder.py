@@ -1,8 +1,8 @@
-"""From Arrow columns to finished record batches, without a Python object per row.
+"""Encodes Arrow columns as finished record batches, without a Python object per row.
 
-The fields of a record that are numbers become one short binary column per row; Arrow then joins these with keys, values
-and headers, and the bytes of the joined column are the batches' records, one behind the other. Producer id, sequence
-and CRC are left open: whoever sends a batch stamps them.
+The numeric fields of a record become one short binary value per row. Arrow joins these with keys, values and headers.
+The bytes of the joined column are the records of the batches, one after the other. Producer id, sequence and CRC are
+set when a batch is sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOTHING: Final = pa.scalar(b"", pa.large_binary())
 
 
 class EncodedBatch(NamedTuple):
-    """A batch as header and compressed records. `target` is the number of its partition among those of the rows."""
+    """A batch as header and compressed records. `target` is the index of its partition in `RowColumns.targets`."""
 
     target: int
     header: BatchHeader
@@ -38,7 +38,7 @@ class EncodedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordRows:
-    """Rows to be encoded. `key` and `headers` are None where no row has any; times are milliseconds."""
+    """Rows to encode. `key` and `headers` are None if no row has any. Times are in milliseconds."""
 
     value: pa.LargeBinaryArray
     key: pa.LargeBinaryArray | None
@@ -55,9 +55,9 @@ class RecordRows:
 
 
 def encode(rows: RecordRows, targets: NDArray[np.int64], codec: Codec, batch_bytes: int) -> Iterator[EncodedBatch]:
-    """Batches of at most `batch_bytes` before compression (more only for a single large record).
+    """Yield batches of at most `batch_bytes` before compression (more only for a single large record).
 
-    Rows for the same target keep their order.
+    Rows with the same target keep their order.
     """
     if not len(targets):
         return
@@ -82,7 +82,7 @@ def encode(rows: RecordRows, targets: NDArray[np.int64], codec: Codec, batch_byt
 
 
 def large_binary(column: pa.Array) -> pa.LargeBinaryArray:
-    """A column of strings or bytes, with the one layout that is used here."""
+    """Convert a column of strings or bytes to large_binary, the only layout this module uses."""
     if not pa.types.is_large_binary(column.type):
         column = column.cast(pa.binary()) if pa.types.is_string(column.type) else column
         column = column.cast(pa.large_binary())
@@ -90,7 +90,7 @@ def large_binary(column: pa.Array) -> pa.LargeBinaryArray:
 
 
 def byte_ranges(column: pa.LargeBinaryArray) -> tuple[NDArray[np.uint8], Numbers]:
-    """The bytes of a column, and the positions between which each row has its own."""
+    """Return the bytes of a column, and the positions between its rows."""
     _, offsets, data = column.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int64)[column.offset : column.offset + len(column) + 1]
     first, last = int(bounds[0]), int(bounds[-1])
@@ -98,7 +98,7 @@ def byte_ranges(column: pa.LargeBinaryArray) -> tuple[NDArray[np.uint8], Numbers
 
 
 def _records(rows: RecordRows, tails: pa.Array | pa.Scalar, starts: Numbers) -> tuple[memoryview, Numbers]:
-    """The bytes of all records, and the offsets between them."""
+    """Return the bytes of all records, and the positions between them."""
     count = len(rows.timestamps)
     batch_sizes = np.diff(starts, append=count)
     offset_deltas = np.arange(count) - np.repeat(starts, batch_sizes)
@@ -121,12 +121,12 @@ def _records(rows: RecordRows, tails: pa.Array | pa.Scalar, starts: Numbers) -> 
 
 
 def _header_bytes(headers: pa.ListArray) -> pa.LargeBinaryArray:
-    """For each row the number of its headers, and the headers."""
+    """Return the encoded headers of each row, preceded by their count."""
     counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     flat = headers.flatten()
     names, contents = pc.struct_field(flat, 0), large_binary(pc.struct_field(flat, 1))
     if names.null_count:
-        raise SkylogError("the column headers has a header without a key: give it one, or leave the header out")
+        raise SkylogError("column 'headers' has a header without a key: set the key or remove the header")
     names = large_binary(names)
     pairs = pc.binary_join_element_wise(
         rows_of_varints([_lengths(names, _NULL)]),
@@ -143,7 +143,7 @@ def _header_bytes(headers: pa.ListArray) -> pa.LargeBinaryArray:
 
 
 def _lengths(column: pa.LargeBinaryArray, null: int) -> Numbers:
-    """The length of each row in bytes, and `null` for nulls."""
+    """Return the length of each row in bytes, or `null` for nulls."""
     lengths: Numbers = np.diff(byte_ranges(column)[1])
     if column.null_count:
         lengths[column.is_null().to_numpy(zero_copy_only=False)] = null
@@ -151,7 +151,7 @@ def _lengths(column: pa.LargeBinaryArray, null: int) -> Numbers:
 
 
 def _batch_starts(targets: NDArray[np.int64], sizes: Numbers, room_bytes: int) -> Numbers:
-    """The rows with which batches begin: where the target changes, and where one more row would not fit."""
+    """Return the first rows of batches. A batch ends if the target changes or the next row does not fit."""
     ends = np.cumsum(sizes)
     edges = np.flatnonzero(np.diff(targets, prepend=targets[0] - 1))
     starts: list[int] = []

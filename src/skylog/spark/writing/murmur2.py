@@ -1,4 +1,4 @@
-"""The hash by which Kafka's Java clients choose a partition for a key, over a whole column of keys at once."""
+"""murmur2, the hash with which Kafka's Java clients choose a key's partition, for a whole column of keys at once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _WORD_BYTES: Final = 4
 
 
 def murmur2(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """The hashes of the keys that lie in `data`.
+    """Return the hashes of the keys in `data`.
 
-    Goes through all keys together, word by word, in the order of their length, so that those that are finished fall
-    off the end.
+    Processes all keys together, word by word, sorted by descending length: finished keys drop off the end.
     """
     order = np.argsort(-lengths, kind="stable")
     at, lengths = starts[order], lengths[order]

@@ -1,13 +1,13 @@
-"""The columns that the sink takes, checked as Spark's own Kafka sink checks them, and which partition each row goes to.
+"""The columns of the sink, which are those of Spark's own Kafka sink, and the partition of each row.
 
-    topic      string           needed unless the option topic is given
+    topic      string           required unless the option topic is set
     key        string, binary   optional
-    value      string, binary   needed
+    value      string, binary   required
     headers    array of (key string, value binary), optional
-    partition  int              optional; where it is null, or not there, the key decides
-    timestamp  timestamp        optional; where it is null, or not there, it is now
+    partition  int              optional; if null or absent, the key decides
+    timestamp  timestamp        optional; if null or absent, the current time
 
-Other columns are left out, as Spark's sink leaves them out.
+Other columns are ignored, as in Spark's sink.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from skylog.spark.writing.encoder import RecordRows, byte_ranges, large_binary
 from skylog.spark.writing.murmur2 import murmur2
 
 RUN_BYTES: Final = 16 << 10
-"""Rows without a key go to one partition until they are so many bytes, and then to the next."""
-_ROW_BYTES: Final = 16  # beside its value: so that empty ones are spread as well
+"""Rows without a key go to one partition for this many bytes, then to the next."""
+_ROW_BYTES: Final = 16  # counted in addition to the value, so that empty values are spread too
 
 PartitionCount = Callable[[str], int]
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raise OptionError for columns that are missing or of another type."""
+    """Raise OptionError for missing columns and wrong types."""
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
-        raise OptionError("required column 'value' is not there; columns: " + ", ".join(types))
+        raise OptionError("required column 'value' is missing; columns: " + ", ".join(types))
     if topic is None and "topic" not in types:
-        raise OptionError("no topic is named: give the option topic, or a column of that name")
+        raise OptionError("no topic is set: set the option topic, or add a column of that name")
     for name, kinds in {"key": _BYTES, "value": _BYTES, "topic": (StringType,), "partition": (IntegerType,)}.items():
         if name in types and not isinstance(types[name], kinds):
-            wanted = " or ".join(kind.typeName() for kind in kinds)
-            raise OptionError(f"column '{name}' has type {types[name].simpleString()}; it must be {wanted}: cast it")
+            expected = " or ".join(kind.typeName() for kind in kinds)
+            raise OptionError(f"column '{name}' has type {types[name].simpleString()}; cast it to {expected}")
     if "headers" in types and not _are_headers(types["headers"]):
         raise OptionError(
-            f"column 'headers' has type {types['headers'].simpleString()}; it must be {HEADERS.simpleString()}"
+            f"column 'headers' has type {types['headers'].simpleString()}; cast it to {HEADERS.simpleString()}"
         )
 
 
@@ -65,7 +65,7 @@ def _are_headers(kind: DataType) -> bool:
 
 
 class RowColumns:
-    """Makes records and targets of rows. One for each task; counts on from rows to rows where there is no key."""
+    """Converts rows to records, and chooses their partitions. One per task: keyless rows continue round-robin."""
 
     def __init__(self, schema: StructType, topic: str | None, partition_count: PartitionCount) -> None:
         types = {field.name: field.dataType for field in schema.fields}
@@ -74,13 +74,13 @@ class RowColumns:
         self._topic = topic
         self._has_partition = "partition" in types
         self._partition_count = partition_count
-        self._keyless_bytes = random.randrange(1 << 20) * RUN_BYTES  # so that not all tasks begin with partition 0
+        self._keyless_bytes = random.randrange(1 << 20) * RUN_BYTES  # tasks start with different partitions
         self.targets: list[TopicPartition] = []
-        """The partitions that targets are the numbers of. Grows as topics come up."""
+        """The partitions of all topics so far. A row's target is an index into this list."""
         self._first_target: dict[str, tuple[int, int]] = {}
 
     def records(self, rows: pa.RecordBatch) -> tuple[RecordRows, NDArray[np.int64]]:
-        """The records, and for each the number of its target."""
+        """Return the records, and the target of each."""
         found = {name: rows.column(name) for name in self._names}
         key = found.get("key")
         if key is not None and key.null_count == len(key):
@@ -100,7 +100,7 @@ class RowColumns:
         micros = pc.fill_null(rows.column("timestamp").cast(pa.int64()), now_ms * 1000)
         times: NDArray[np.int64] = _numbers(micros) // 1000
         if times.min(initial=0) < 0:
-            raise SkylogError("column 'timestamp' has a time before 1970, which a record cannot have")
+            raise SkylogError("column 'timestamp' has a time before 1970, which Kafka's record format does not support")
         return times
 
     def _targets(self, rows: pa.RecordBatch, records: RecordRows) -> NDArray[np.int64]:
@@ -120,12 +120,12 @@ class RowColumns:
         return found
 
     def _topics(self, rows: pa.RecordBatch) -> tuple[Any, Any]:
-        """The first target and the number of targets of each row's topic, or of all rows'."""
+        """Return the first target and the number of targets of each row's topic, or of the topic of all rows."""
         if self._topic is not None:
             return self._known(self._topic)
         topics = rows.column("topic")
         if topics.null_count:
-            raise SkylogError("column 'topic' has a null: fill it in, or give the option topic")
+            raise SkylogError("column 'topic' has a null: fill it, or set the option topic")
         encoded = topics.dictionary_encode()
         known = np.array([self._known(name) for name in encoded.dictionary.to_pylist()], dtype=np.int64)
         of_rows = known[_numbers(encoded.indices)]
@@ -140,15 +140,15 @@ class RowColumns:
 
     def _by_key(self, records: RecordRows, count: Any) -> NDArray[np.int64]:
         if records.key is None:
-            return _modulo(self._by_turns(records.value), count)
+            return _modulo(self._round_robin(records.value), count)
         data, bounds = byte_ranges(records.key)
         hashes = murmur2(data, bounds[:-1], np.diff(bounds)).astype(np.int64) & 0x7FFFFFFF
         if records.key.null_count:
             is_null = _flags(records.key.is_null())
-            hashes[is_null] = self._by_turns(records.value.filter(pa.array(is_null)))
+            hashes[is_null] = self._round_robin(records.value.filter(pa.array(is_null)))
         return _modulo(hashes, count)
 
-    def _by_turns(self, values: pa.LargeBinaryArray) -> NDArray[np.int64]:
+    def _round_robin(self, values: pa.LargeBinaryArray) -> NDArray[np.int64]:
         bounds = byte_ranges(values)[1]
         bounds += np.arange(len(bounds)) * _ROW_BYTES + self._keyless_bytes
         self._keyless_bytes = int(bounds[-1])

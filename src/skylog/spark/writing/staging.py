@@ -1,7 +1,7 @@
-"""What tasks have encoded and nobody has sent yet: one file per attempt of a task, batches one behind the other.
+"""Staged files: encoded batches that are not sent yet, one file per task attempt.
 
-A file is complete when the task hands over its `StagedFile`; an attempt that fails removes its own. What an attempt
-leaves behind when its process is killed is removed with the files of its micro-batch.
+A file is complete when the task returns its `StagedFile`. A failed attempt deletes its file. A file left by a killed
+process is deleted with the files of its micro-batch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from urllib.parse import unquote
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from skylog.durable_files import sync_directory
 from skylog.errors import SkylogError
 from skylog.model import TopicPartition
 from skylog.records.batch import BatchHeader
 from skylog.spark.errors import OptionError
 from skylog.spark.writing.write_options import WriteOptions
-from skylog.storage.files import sync_directory
 
 SUFFIX: Final = ".staged"
 _DIRECTORY: Final = "skylog-sink"
@@ -32,7 +32,7 @@ _LOCATION: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?://(?=/))?)?(.*)"
 
 
 class StagedBatch(NamedTuple):
-    """Where one batch lies in its file, and where it is to go."""
+    """The position of a batch in its file, and its target partition."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class StagedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class StagedFile(WriterCommitMessage):
-    """What a task tells the driver. `path` is empty where there were no rows, `query_id` where there is no stream."""
+    """The commit message of a task. `path` is empty if there were no rows, `query_id` if it is not a stream."""
 
     path: str
     batches: tuple[StagedBatch, ...]
@@ -60,7 +60,7 @@ class StagedFile(WriterCommitMessage):
 
 
 class StagingFile:
-    """The file of one attempt, made with its first batch. Closed with `finish` or `discard`."""
+    """The file of one attempt, created with its first batch. Close it with `finish` or `discard`."""
 
     def __init__(self, directory: Path, batch_id: int, task: int) -> None:
         self._path = directory / f"{batch_id}-{task}-{uuid.uuid4().hex}{SUFFIX}"
@@ -78,7 +78,7 @@ class StagingFile:
         self._position += header.size_bytes
 
     def finish(self, query_id: str, *, durable: bool) -> StagedFile:
-        """The file is whole; `durable` makes it outlive a failure of the machine."""
+        """Close the complete file. If `durable`, sync it to disk first."""
         if self._file is None:
             return StagedFile("", (), socket.gethostname(), query_id)
         if durable:
@@ -94,23 +94,41 @@ class StagingFile:
 
 
 def staging_directory(options: WriteOptions) -> Path:
-    """The directory for staged files. Raises OptionError where the option names none that can be opened as a file."""
-    return lasting_directory(options) or Path(tempfile.gettempdir(), f"{_DIRECTORY}-{os.getuid()}")
+    """Return the absolute directory for staged files. Call this in the driver: executors have other directories.
+
+    Raises OptionError if stagingLocation is not a local path.
+    """
+    return durable_directory(options) or temporary_directory()
 
 
-def lasting_directory(options: WriteOptions) -> Path | None:
-    """The directory that the options name, or that lies beside the checkpoint; None if there is but a temporary one."""
+def temporary_directory() -> Path:
+    """Return a directory of this machine for staged files."""
+    return Path(tempfile.gettempdir(), f"{_DIRECTORY}-{os.getuid()}")
+
+
+def is_local(location: str) -> bool:
+    """Return whether a location is a path or a `file:` URI."""
+    return _local_path(location, str) is not None
+
+
+def durable_directory(options: WriteOptions) -> Path | None:
+    """Return stagingLocation, or a directory beside the checkpoint. None if only a temporary directory is left."""
     if options.staging_location is not None:
         path = _local_path(options.staging_location, unquote)
         if path is None:
-            raise OptionError(f"stagingLocation={options.staging_location}: expected a directory that can be mounted")
+            raise OptionError(
+                f"stagingLocation={options.staging_location}: a stream needs a mounted directory, because it locks and "
+                "replaces files there to send every micro-batch once. Mount a volume that the driver and all executors "
+                "share, or write each micro-batch with foreachBatch and df.write, at least once"
+            )
         return path
-    beside = options.checkpoint_location and _local_path(options.checkpoint_location, str)  # Spark decodes none
+    # Spark does not decode the path of a checkpoint.
+    beside = options.checkpoint_location and _local_path(options.checkpoint_location, str)
     return beside / _DIRECTORY if beside else None
 
 
 def _local_path(location: str, decode: Callable[[str], str]) -> Path | None:
-    """The path that `location` names, or None. `decode` is for what follows `file:`."""
+    """Return the local path of `location`, or None. `decode` is applied to the path of a `file:` URI."""
     match = _LOCATION.fullmatch(location)
     assert match is not None, location
     scheme, path = match.groups()
@@ -120,12 +138,12 @@ def _local_path(location: str, decode: Callable[[str], str]) -> Path | None:
 
 
 def check_files(files: Iterable[StagedFile]) -> None:
-    """Raise SkylogError unless all files can be seen from here, as long as they were written."""
+    """Raise SkylogError unless all files are visible from here in full length."""
     for file in files:
         if file.path and _size_bytes(file.path) != file.size_bytes:
             raise SkylogError(
-                f"{file.path}, which a task has written on {file.host}, is not there on {socket.gethostname()}, or not "
-                "all of it: set the option stagingLocation to a directory that the driver shares with all executors"
+                f"{file.path}, written by a task on {file.host}, is missing or incomplete on {socket.gethostname()}: "
+                "set the option stagingLocation to a directory that the driver shares with all executors"
             )
 
 
@@ -143,7 +161,7 @@ def remove_files(paths: Iterable[str]) -> None:
 
 
 def remove_staged(directory: Path, last_batch_id: int, keep: Collection[str] = ()) -> None:
-    """Remove what attempts of micro-batches up to this one have left, whether they were used or not."""
+    """Delete the files of all attempts of micro-batches up to this one, except `keep`."""
     for path in directory.glob("*" + SUFFIX):
         if int(path.name.split("-", 1)[0]) <= last_batch_id and str(path) not in keep:
             path.unlink(missing_ok=True)

@@ -1,8 +1,7 @@
-"""Writing a stream to topics: `writeStream.format("skylog")`, each micro-batch exactly once.
+"""Writes a stream to topics: `writeStream.format("skylog")`, each micro-batch exactly once.
 
-Spark runs a micro-batch again when it does not know that it was finished. The identity of the query and the number of
-the micro-batch, which Spark keeps in the checkpoint, tell which one it is; the manifest in the staging directory tells
-what became of it.
+Spark repeats a micro-batch if it does not know that it finished. Query id and batch number, which Spark stores in the
+checkpoint, identify it. The manifest in the staging directory has its state.
 """
 
 from __future__ import annotations
@@ -19,25 +18,26 @@ from skylog.errors import SkylogError
 from skylog.spark.writing.row_columns import check_columns
 from skylog.spark.writing.staging import StagedFile, StagingFile, staging_directory
 from skylog.spark.writing.write_options import WriteOptions
-from skylog.spark.writing.writer import stage, staged_files, task
+from skylog.spark.writing.writer import stage, staged_files, task_context
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class SkylogStreamWriter(DataSourceStreamArrowWriter):
-    """Made anew for every micro-batch. In output mode complete, every micro-batch appends the whole result."""
+    """Created for every micro-batch. In output mode complete, every micro-batch appends the whole result."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema, options.topic)
         self._options = options
         self._schema = schema
+        self._staging = staging_directory(options)  # now, in the driver: a relative path is another one in executors
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context = task()
+        context = task_context()
         query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query_id is None or batch_id is None:
-            raise SkylogError(f"the task does not know its query: Spark has not set {_QUERY_ID} and {_BATCH_ID}")
+            raise SkylogError(f"the task has no query id: Spark did not set {_QUERY_ID} and {_BATCH_ID}")
         file = StagingFile(self._directory(query_id), int(batch_id), context.partitionId())
         try:
             stage(self._options, self._schema, iterator, file)
@@ -62,4 +62,4 @@ class SkylogStreamWriter(DataSourceStreamArrowWriter):
         return self._directory(files[0].query_id)
 
     def _directory(self, query_id: str) -> Path:
-        return staging_directory(self._options) / query_id
+        return self._staging / query_id

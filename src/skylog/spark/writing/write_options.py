@@ -1,4 +1,4 @@
-"""The options of the data source when it writes: names and meaning are those of Spark's own Kafka sink."""
+"""The write options of the data source. Names and meaning are those of Spark's own Kafka sink."""
 
 from __future__ import annotations
 
@@ -10,35 +10,52 @@ from skylog.config import parse, setting, settings
 from skylog.errors import ConfigError
 from skylog.records.compression import Codec
 from skylog.spark.errors import OptionError
-from skylog.spark.reading.options import BOOTSTRAP, KAFKA_PREFIX
+from skylog.spark.given_options import source_options
+from skylog.spark.reading.options import BOOTSTRAP, KAFKA_PREFIX, ReadOptions
 
-_REFUSED: Final = {
-    "key.serializer": "keys are bytes or strings; turn them into either with DataFrame operations",
-    "value.serializer": "values are bytes or strings; turn them into either with DataFrame operations",
-    "transactional.id": "what is written twice is recognised without transactions",
-    "interceptor.classes": "an interceptor could change what is written",
+_UNSUPPORTED: Final = {
+    "key.serializer": "keys are bytes or strings; convert them with DataFrame operations",
+    "value.serializer": "values are bytes or strings; convert them with DataFrame operations",
+    "transactional.id": "set the option transactional; the id follows from the query",
+    "interceptor.classes": "an interceptor could change the records",
 }
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Where rows go, and on what way. Made by `write_options`."""
+    """Where and how to write rows. Created by `write_options`."""
 
     topic: str | None = setting(
-        "topic", None, "The topic of all rows; goes before a column of that name.", kind="string"
+        "topic", None, "The topic of all rows. Takes precedence over the column topic.", kind="string"
+    )
+    topic_partitions: int | None = setting(
+        "topicPartitions",
+        None,
+        "The number of partitions of a topic that the sink creates. The default is the broker's num.partitions if it "
+        "is set, and 6 otherwise. If you set the option, missing topics are created even if the broker does not "
+        "auto-create topics.",
+        kind="int",
+        minimum=1,
     )
     staging_location: str | None = setting(
         "stagingLocation",
         None,
-        "A directory that the driver and all executors can write to, for what is about to be sent. If nothing is said, "
-        "a stream takes one beside its checkpoint, and what has no checkpoint the directory for temporary files.",
+        "The directory for batches until they are sent. The driver and all executors must share it. The default is a "
+        "directory beside the checkpoint, or the directory for temporary files if there is no checkpoint. For a batch "
+        "write it can be in an object store: s3://bucket/path, gs://…, abfs://…",
         kind="string",
     )
     checkpoint_location: str | None = setting(
-        "checkpointLocation", None, "Where the stream keeps its progress; Spark's own option.", kind="string"
+        "checkpointLocation", None, "Where Spark stores the progress of the stream (Spark's option).", kind="string"
     )
-    query_name: str | None = setting("queryName", None, "What a stream is called; Spark's own option.", kind="string")
-    include_headers: bool = setting("includeHeaders", False, "Accepted; a column headers is always written.")
+    query_name: str | None = setting("queryName", None, "The name of the stream (Spark's option).", kind="string")
+    transactional: bool = setting(
+        "transactional",
+        False,
+        "Write every micro-batch, and every batch write, in one transaction: consumers that read committed records see "
+        "all of it or nothing. kafka.transaction.timeout.ms (5 minutes) limits how long sending it may take.",
+    )
+    include_headers: bool = setting("includeHeaders", False, "Ignored; the column headers is always written.")
     kafka: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -56,12 +73,12 @@ class WriteOptions:
 
     @property
     def max_request_bytes(self) -> int:
-        """The largest batch or record."""
+        """The maximum size of a request, and so of a batch or a record."""
         return self._number("max.request.size", 1 << 20)
 
     @property
     def batch_bytes(self) -> int:
-        """How large batches may become. Java's default of 16 KiB is for producers that wait; here all is known."""
+        """The target size of batches. Java's default of 16 KiB is for lingering producers; here all rows are known."""
         return min(self._number("batch.size", self.max_request_bytes), self.max_request_bytes)
 
     @property
@@ -70,12 +87,17 @@ class WriteOptions:
 
     @property
     def delivery_timeout_s(self) -> float:
-        """For how long brokers may give no sign of progress."""
+        """The time without progress after which sending fails."""
         return self._number("delivery.timeout.ms", 120_000) / 1000
 
     @property
+    def transaction_timeout_ms(self) -> int:
+        """The time after which brokers abort a transaction. A driver that starts again aborts its own at once."""
+        return self._number("transaction.timeout.ms", 300_000)
+
+    @property
     def max_block_s(self) -> float:
-        """For how long a topic may take to come into being."""
+        """The time to wait for the metadata of a topic, which may have to be created."""
         return self._number("max.block.ms", 10_000) / 1000
 
     def _number(self, key: str, default: int) -> int:
@@ -85,13 +107,14 @@ class WriteOptions:
                 return number
         except ValueError:
             pass
-        raise OptionError(f"{KAFKA_PREFIX}{key}={text}: expected a whole number above 0")
+        raise OptionError(f"{KAFKA_PREFIX}{key}={text}: expected a positive integer")
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The options as Spark hands them over, checked. Names are taken in any case. Raises OptionError."""
+    """Parse and validate the options given by Spark. Names are case-insensitive. Raises OptionError."""
     known = {key.lower(): key for key in settings(WriteOptions)}
-    lower = {name.lower(): value for name, value in given.items()}
+    source_only = {key.lower() for key in settings(ReadOptions)} - known.keys()
+    lower = source_options(given, source_only)
     kafka = {name.removeprefix(KAFKA_PREFIX): text for name, text in lower.items() if name.startswith(KAFKA_PREFIX)}
     values = {known.get(name, name): text for name, text in lower.items() if not name.startswith(KAFKA_PREFIX)}
     try:
@@ -104,14 +127,15 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 
 def _check(options: WriteOptions) -> None:
     if not options.kafka.get("bootstrap.servers"):
-        raise OptionError(f"option '{BOOTSTRAP}' must be given: the addresses of some brokers, as host:port,host:port")
-    for key, reason in _REFUSED.items():
+        raise OptionError(f"option '{BOOTSTRAP}' is required: broker addresses, as host:port,host:port")
+    for key, reason in _UNSUPPORTED.items():
         if key in options.kafka:
             raise OptionError(f"option '{KAFKA_PREFIX}{key}' is not supported: {reason}")
     protocol = options.kafka.get("security.protocol", "PLAINTEXT")
     if protocol.upper() != "PLAINTEXT":
         raise OptionError(
-            f"option '{KAFKA_PREFIX}security.protocol={protocol}': batches are sent over plain connections only; write "
-            "to a listener of that kind"
+            f"option '{KAFKA_PREFIX}security.protocol={protocol}': the sink supports PLAINTEXT only; write to a "
+            "PLAINTEXT listener"
         )
     _ = options.codec, options.batch_bytes, options.request_timeout_ms, options.delivery_timeout_s, options.max_block_s
+    _ = options.transaction_timeout_ms

@@ -1,0 +1,1 @@
+"""Tables in databases, whose rows and offsets change together: SQLite, PostgreSQL, MongoDB."""

@@ -1,0 +1,193 @@
+"""The job: stores counts and ranking as tables, and publishes the ranking to a topic.
+
+The counts are the state of the job, in the table `TABLE__counts`; the ranking follows from them. Both are replaced with
+every increment, counts first, together with the end offsets. If a crash prevents the second commit, the next start
+makes up for it.
+
+The topic is compacted and keyed by page, so its last values are the ranking. The job publishes a ranking after its
+commit: the pages of the ranking, and a tombstone for each page that only the one before had. At its start the job
+publishes the newest ranking again, because a crash may have prevented it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
+
+from skylog.pipeline.cluster import Cluster
+from skylog.pipeline.delta.errors import TableError
+from skylog.pipeline.delta.reading import read_files
+from skylog.pipeline.delta.table_log import TableLog
+from skylog.pipeline.increments import Increment, Offsets
+from skylog.pipeline.jobs.rising.ranking import (
+    PAGE,
+    SMOOTHING,
+    TOP,
+    VIEW,
+    RankingPeriod,
+    bucket_counts,
+    merge_counts,
+    page_views,
+    ranking,
+)
+from skylog.pipeline.one_task import are_few, has_one_partition
+from skylog.pipeline.table import Table, retried
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+MAX_AHEAD_MS: Final = 600_000
+"""Events from further in the future are ignored: one wrong clock would push all others out of the period."""
+COUNTS: Final = "__counts"
+RANKING: Final = "skylog.ranking"
+_BUCKET: Final = "skylog.bucket_ms"
+_FEW: Final = 8
+
+
+class RankingPublisher:
+    """Publishes rankings to a compacted topic. Creates the topic if it does not exist."""
+
+    def __init__(self, cluster: Cluster | str, topic: str, partitions: int | None = None) -> None:
+        cluster = Cluster.of(cluster)
+        if cluster.ensure_topic(topic, partitions, {"cleanup.policy": "compact"}):
+            logger.info("created compacted topic '%s'", topic)
+        self._topic = topic
+        self._producer = cluster.producer()
+
+    def publish(self, pages: Mapping[str, str], before: Iterable[str]) -> None:
+        """Send the JSON of each page, and a tombstone for each page of `before` that is not in `pages`.
+
+        Raises DeliveryError.
+        """
+        with self._producer.batch():
+            for page, row in pages.items():
+                self._producer.send(self._topic, row.encode(), page)
+            for page in sorted(set(before) - pages.keys()):
+                self._producer.send(self._topic, None, page)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._producer.close()
+
+
+class Rising:
+    """Keeps the ranking in the table at `path` up to date, and in a topic if there is a `publisher`.
+
+    job = Rising(spark, "rising", ["events"], period=RankingPeriod())
+    run_increments(job, Increments(cluster, ["events"]), spark, CONTINUOUS, stop, report)
+    """
+
+    name = "rising"
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str | os.PathLike[str],
+        topics: Sequence[str],
+        *,
+        period: RankingPeriod | None = None,
+        page: str = PAGE,
+        event: str = VIEW,
+        top: int = TOP,
+        smoothing: float = SMOOTHING,
+        publisher: RankingPublisher | None = None,
+    ) -> None:
+        self._spark = spark
+        self._topics = topics
+        ranked = Table(path)
+        self._ranking = ranked.open()
+        self._counts = Table(ranked.storage.sibling(COUNTS).uri).open()
+        self._period = period or RankingPeriod()
+        self._page, self._event = page, event
+        self._top, self._smoothing = top, smoothing
+        self._publisher = publisher
+        self._done: Offsets = {}
+
+    def done(self) -> Offsets | None:
+        """Return the end offsets of the counts. Also commits and publishes the ranking if a crash prevented that."""
+        offsets = self._done = self._counts.offsets(self._topics)
+        ranked = self._ranking.offsets(self._topics)
+        if not offsets:
+            return None
+        assert self._counts.log is not None
+        self._check_bucket(self._counts.log)
+        if ranked != offsets:
+            self._rank(offsets)
+        self._publish()
+        return offsets
+
+    def apply(self, records: DataFrame, increment: Increment) -> None:
+        latest_ms = time.time_ns() // 1_000_000 + MAX_AHEAD_MS
+        views = page_views(records, self._page, self._event).where(F.unix_millis("timestamp") <= latest_ms)
+        counts = bucket_counts(views, self._period)
+        retried(lambda: self._count(counts, increment.end))
+        self._done = increment.end
+        self._rank(increment.end)
+        self._publish()
+
+    def _count(self, counts: DataFrame, end: Offsets) -> None:
+        """Add counts to the newest ones, which may be of other topics, too."""
+        log = self._counts.refresh()
+        if log is not None:
+            is_one_task = are_few(log.files()) and has_one_partition(counts)
+            counts = merge_counts(self._kept_counts(log), counts, is_one_task=is_one_task)
+        self._counts.replace(counts, self._done, end, {_BUCKET: str(self._period.bucket_ms)})
+
+    def _rank(self, after: Offsets) -> None:
+        """Replace the ranking by that of the newest counts."""
+
+        def rank() -> None:
+            ranked = self._ranking.refresh()  # before the counts, so that a ranking of newer ones is a conflict
+            log = self._counts.refresh()
+            assert log is not None
+            before = {} if ranked is None else ranked.offsets(self._topics)
+            rows = ranking(self._read(log), self._period, self._top, self._smoothing).localCheckpoint()
+            self._ranking.replace(rows, before, after, {RANKING: json.dumps(_ranking_json(rows))})
+
+        retried(rank)
+
+    def _kept_counts(self, log: TableLog) -> DataFrame:
+        """Return the counts so far, without buckets that are no longer in the period."""
+        counts = self._read(log)
+        bounds: list[Any] = [file.largest.get("newest_ms") for file in log.files()]
+        newest = counts.agg(F.max("newest_ms")).collect()[0][0] if None in bounds else max(bounds, default=None)
+        return counts if newest is None else counts.where(F.col("bucket_ms") >= self._period.start_of(newest))
+
+    def _read(self, log: TableLog) -> DataFrame:
+        rows = read_files(self._spark, log)
+        return rows.coalesce(1) if are_few(log.files()) else rows
+
+    def _check_bucket(self, log: TableLog) -> None:
+        found = next((each.facts[_BUCKET] for each in log.history(_FEW) if _BUCKET in each.facts), None)
+        if found is not None and int(found) != self._period.bucket_ms:
+            raise TableError(
+                f"{log.storage.uri} has buckets of {found} ms, not of {self._period.bucket_ms}; use the same --bucket, "
+                "or another table"
+            )
+
+    def _publish(self) -> None:
+        if self._publisher is not None and self._ranking.log is not None:
+            found = [
+                json.loads(each.facts[RANKING]) for each in self._ranking.log.history(_FEW) if RANKING in each.facts
+            ]
+            if found:
+                self._publisher.publish(found[0], found[1] if len(found) > 1 else ())
+
+
+def _ranking_json(rows: DataFrame) -> dict[str, Any]:
+    """Return the rows of a ranking as JSON, by page."""
+    found = rows.select("rank", "page", F.to_json(F.struct("*")).alias("json")).collect()
+    return {row["page"]: row["json"] for row in sorted(found, key=lambda row: row["rank"])}
