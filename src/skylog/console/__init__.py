@@ -1,6 +1,6 @@
-"""The console: a cluster in the browser. Reaches it through `client`, like any user; knows no broker's insides.
+"""The web console. It connects to the cluster through `client` and depends on no broker internals.
 
-Nothing is imported before it is used: commands that read the audit need no web server.
+Imports are lazy: `skylog serve` needs the settings, but not the web framework.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""The console put together: what all pages share, the routes, and what stands before them."""
+"""The console's ASGI application: its routes, its middleware and the objects that pages share."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -19,55 +21,56 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from skylog import __version__
-from skylog.console import plot, words
-from skylog.console.audit_watch import AuditWatch
-from skylog.console.cluster import Cluster
-from skylog.console.credentials import Credentials
-from skylog.console.guard import Guard
-from skylog.console.jobs_watch import JobsWatch
+from skylog.console.background.alerts_reader import AlertsReader
+from skylog.console.background.audit_reader import AuditReader
+from skylog.console.background.jobs_reader import JobsReader
+from skylog.console.cluster.client_pool import ClientPool
+from skylog.console.cluster.parent_broker import ParentBroker
+from skylog.console.cluster.topic_configs import TopicConfigs
 from skylog.console.messages.feed import Feeds
 from skylog.console.messages.replays import Replays
-from skylog.console.messages.view import kind, readable
-from skylog.console.page import Endings, Page, view
+from skylog.console.messages.view import head, kind, readable
+from skylog.console.monitoring.cluster_monitor import ClusterMonitor
+from skylog.console.monitoring.replica_monitor import ReplicaMonitor
 from skylog.console.pages import ROUTES
+from skylog.console.rendering import formatting, plot
+from skylog.console.server.clusters import CLUSTER, ClusterPrefix, prefix_of, prefixed
+from skylog.console.server.credentials import Credentials
+from skylog.console.server.fields import FORM, Fields
+from skylog.console.server.guard import Guard
+from skylog.console.server.page import FIRST, REJECTED, JsonSuffix, Page, view
 from skylog.console.settings import Settings
-from skylog.console.topic_configs import TopicConfigs
-from skylog.console.watch import MetricSource, Watch
 
 HERE: Final = Path(__file__).parent
 SECTIONS: Final = (
     ("/", "Overview"),
+    ("/cluster", "Brokers"),
     ("/topics", "Topics"),
     ("/groups", "Groups"),
     ("/audit", "Audit"),
     ("/pipelines", "Pipelines"),
+    ("/alerts", "Alerts"),
 )
 
 
-class Broker(MetricSource, Protocol):
-    """The broker that this console was started by and stands beside."""
-
-    async def health(self) -> Mapping[str, Any]: ...
-
-    async def ended(self) -> None:
-        """Returns when it has."""
-        ...
-
-
 class Console:
-    """What pages work with: the cluster, what was last seen of it, and how pages are drawn."""
+    """The objects that pages share: the cluster, its latest snapshot, and the templates. One per cluster."""
 
-    def __init__(self, settings: Settings, broker: Broker | None = None) -> None:
+    def __init__(
+        self, settings: Settings, broker: ParentBroker | None = None, first_cluster: str | None = None
+    ) -> None:
         self.settings = settings
         self.credentials = Credentials(settings)
         self.broker = broker
-        self.cluster = Cluster(settings.bootstrap, settings.options)
-        self.watch = Watch(self.cluster, broker)
+        self.cluster = ClientPool(settings.bootstrap, settings.options)
+        self.monitor = ClusterMonitor(self.cluster, broker)
+        self.replicas = ReplicaMonitor(self.cluster)
         self.topic_configs = TopicConfigs(self.cluster)
         self.feeds = Feeds()
         self.replays = Replays(self.cluster.connection)
-        self.audit = AuditWatch(self.cluster)
-        self.jobs = JobsWatch(self.cluster)
+        self.audit = AuditReader(self.cluster)
+        self.jobs = JobsReader(self.cluster)
+        self.alerts = AlertsReader(self.cluster)
         self.templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -76,59 +79,96 @@ class Console:
             lstrip_blocks=True,
         )
         self.templates.globals.update(
-            count=words.count,
-            size=words.size,
-            rate=words.rate,
-            byte_rate=words.byte_rate,
-            milliseconds=words.milliseconds,
-            span=words.span,
-            moment=words.moment,
-            ago=words.ago,
-            link=words.link,
+            count=formatting.count,
+            size=formatting.size,
+            percent=formatting.percent,
+            rate=formatting.rate,
+            byte_rate=formatting.byte_rate,
+            milliseconds=formatting.milliseconds,
+            duration=formatting.duration,
+            utc_time=formatting.utc_time,
+            ago=formatting.ago,
+            link=formatting.link,
             kind=kind,
             readable=readable,
+            head_of=head,
+            moment=formatting.moment,
             line_plot=plot.line_plot,
             line=plot.Line,
             lines=plot.lines,
             settings=settings,
-            sections=SECTIONS,
+            first_cluster=first_cluster or settings.bootstrap,
+            sections=SECTIONS if settings.search_index is None else (*SECTIONS, ("/search", "Search")),
             version=__version__,
         )
+
+    @property
+    def measured_broker(self) -> int | None:
+        """The parent broker, if it is one of several. Bytes, sizes and requests are known only of this one."""
+        return self.monitor.parent_id if self.replicas.is_one_of_several(self.monitor.parent_id) else None
 
     def render(self, request: Request, page: Page) -> str:
         template = self.templates.get_template(page.template)
         pairs = [(name, value) for name, value in request.query_params.multi_items() if name != "format"]
-        return template.render(
+        html = template.render(
             page.document,
             title=page.title,
             path=request.scope["path"],
             json_link=f"?{urlencode([*pairs, ('format', 'json')])}",
-            watch_problem=self.watch.problem,
+            cluster_problem=self.monitor.doubt,
+            rejected=request.scope.get(REJECTED),
+            filled=partial(_filled, request.scope.get(FORM)),
+            filled_all=partial(_filled_all, request.scope.get(FORM)),
+            cluster_name=request.scope.get(CLUSTER, FIRST),
         )
+        return prefixed(html, prefix_of(request.scope))
 
-    def fragment(self, template: str, **values: Any) -> str:
-        """A piece of a page, for streams."""
-        return self.templates.get_template(template).render(values)
+    def close(self) -> None:
+        self.audit.close()
+        self.jobs.topic.close()
+        self.alerts.topic.close()
+        self.replays.stop()
+        self.cluster.close()
+
+    def fragment(self, request: Request, template: str, **values: Any) -> str:
+        """Render part of a page, for streams."""
+        return prefixed(self.templates.get_template(template).render(values), prefix_of(request.scope))
 
 
-def create_app(settings: Settings, broker: Broker | None = None) -> Starlette:
-    """The ASGI application. Raises ConfigError where the settings would let everybody in."""
+def _filled(form: Fields | None, action: str, name: str, default: object = "", **others: str) -> str:
+    """Return what a visitor has filled into a field of the form that was rejected, the default for other forms."""
+    given = {"action": action, **others}
+    is_this = form is not None and all(form.text(key, "") == value for key, value in given.items())
+    return form.text(name, "") if form is not None and is_this else "" if default is None else str(default)
+
+
+def _filled_all(form: Fields | None, action: str, name: str) -> Sequence[str]:
+    """Like `_filled`, for a field that can be repeated."""
+    return form.all(name) if form is not None and form.text("action", "") == action else ()
+
+
+def create_app(settings: Settings, broker: ParentBroker | None = None) -> Starlette:
+    """Create the ASGI application. Raises ConfigError if the settings are invalid or unsafe."""
     settings.check()
-    console = Console(settings, broker)
+    first = Console(settings, broker)
+    others = {
+        name: Console(replace(settings, bootstrap=address), None, settings.bootstrap)
+        for name, address in settings.clusters.items()
+    }
+    consoles = {FIRST: first, **others}
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        watching = asyncio.create_task(console.watch.run())
+        runs = [run() for each in consoles.values() for run in (each.monitor.run, each.replicas.run)]
+        monitoring = asyncio.gather(*runs)
         try:
             yield
         finally:
-            watching.cancel()
+            monitoring.cancel()
             with suppress(asyncio.CancelledError):
-                await watching
-            console.audit.close()
-            console.jobs.close()
-            console.replays.stop()
-            console.cluster.close()
+                await monitoring
+            for each in consoles.values():
+                each.close()
 
     app = Starlette(
         routes=[
@@ -136,21 +176,22 @@ def create_app(settings: Settings, broker: Broker | None = None) -> Starlette:
             Mount("/static", StaticFiles(directory=HERE / "static")),
         ],
         middleware=[
-            Middleware(Guard, settings=settings, credentials=console.credentials),
-            Middleware(Endings),
+            Middleware(Guard, settings=settings, credentials=first.credentials),
+            Middleware(JsonSuffix),
+            Middleware(ClusterPrefix),
         ],
-        exception_handlers={HTTPException: _not_found},
+        exception_handlers={HTTPException: _http_error},
         lifespan=lifespan,
     )
-    app.state.console = console
+    app.state.consoles = consoles
     return app
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
-    """Pages that do not exist, and methods that a page does not take, in the console's own form."""
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Render the framework's errors, such as unknown paths and methods, as pages of the console."""
     assert isinstance(error, HTTPException)
-    told = error.detail if error.status_code != 404 else f"there is no page {request.scope['path']}"
-    page = Page("problem.html", "Not found", {"error": told}, error.status_code, error.headers or {})
+    reason = error.detail if error.status_code != 404 else f"there is no page {request.scope['path']}"
+    page = Page("problem.html", "Not found", {"error": reason}, error.status_code, error.headers or {})
 
     async def show(_: Request) -> Page:
         return page

@@ -1,26 +1,30 @@
-"""How a console is set up, and what it refuses to be."""
+"""The settings of a console, and their validation."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from skylog.errors import ConfigError
 
 DEFAULT_PORT: Final = 8080
+CLUSTER_NAME: Final = re.compile(r"[a-zA-Z0-9_.\-]{1,64}", re.ASCII)
 TOKEN_VARIABLE: Final = "SKYLOG_CONSOLE_TOKEN"
 USER_VARIABLE: Final = "SKYLOG_CONSOLE_USER"
 PASSWORD_VARIABLE: Final = "SKYLOG_CONSOLE_PASSWORD"
 OPTION_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.address.", "client.")
-"""What `skylog.client.Connection` hands on to every client; it passes over the rest without a word."""
+"""The settings that `skylog.client.Connection` passes to every client. It ignores all others silently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`token`, or `user` and `password`, is what visitors must show; without either everybody is let in, which is
-    refused beyond loopback. `options` are librdkafka's settings on how to reach the cluster."""
+    """`token`, or `user` and `password`, are the credentials that visitors need. Without credentials, only a loopback
+    address is allowed. `options` are librdkafka settings for the connection. `clusters` are the addresses of further
+    clusters by name. `search_index` is the file that `/search` queries."""
 
     bootstrap: str
     host: str = "127.0.0.1"
@@ -30,30 +34,32 @@ class Settings:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    search_index: Path | None = None
 
     @property
-    def wants_credentials(self) -> bool:
+    def requires_credentials(self) -> bool:
         return bool(self.token or self.user)
 
     def check(self, prefix: str = "--") -> None:
-        """Raise ConfigError for what must not be served. `prefix` is how the command's options begin."""
+        """Raise ConfigError if the settings are invalid or unsafe. `prefix` is the prefix of the command's options."""
         for key in self.options:
             if not key.startswith(OPTION_PREFIXES):
                 raise ConfigError(
-                    f"{prefix}option {key}: only librdkafka's settings on how to reach a cluster are taken, which "
-                    f"begin with {', '.join(OPTION_PREFIXES)}"
+                    f"{prefix}option {key}: only librdkafka settings for the connection are allowed; they begin with "
+                    f"{', '.join(OPTION_PREFIXES)}"
                 )
         if bool(self.user) != bool(self.password):
-            raise ConfigError(f"{prefix}user and {prefix}password go together; give both or neither")
-        if not self.wants_credentials and not is_loopback(self.host):
+            raise ConfigError(f"{prefix}user and {prefix}password go together; set both or neither")
+        if not self.requires_credentials and not is_loopback(self.host):
             raise ConfigError(
-                f"{prefix}host {self.host} would let everybody in who reaches this machine; give {prefix}token, or "
-                f"{prefix}user and {prefix}password, or leave the console on 127.0.0.1"
+                f"{prefix}host {self.host} would give access to everyone who can reach this machine; set "
+                f"{prefix}token, or {prefix}user and {prefix}password, or listen on 127.0.0.1"
             )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to `host`. No name is looked up: anybody can let a name point here."""
+    """Whether only this machine can connect to `host`. Does not resolve names: any name can be made to point here."""
     if host == "localhost":
         return True
     try:

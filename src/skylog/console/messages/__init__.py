@@ -1,4 +1,4 @@
-"""Messages in the console: reading pieces of topics in bounded time and memory, and what is done with them.
+"""Reads parts of topics in bounded time and memory, and searches, follows, exports, produces and replays messages.
 
-Everything here blocks and runs in threads, but for `feed`, which carries results to the event loop. Knows no page.
+Everything here blocks and runs in threads, except `feed`, which passes results to the event loop. Depends on no page.
 """

@@ -1,10 +1,9 @@
-"""A page of messages from anywhere in a topic, merged over its partitions by time, each partition in its order.
+"""Reads a page of messages anywhere in a topic. Partitions are merged by timestamp, each in its own order.
 
-Reads outwards from a cursor, one offset per partition: backward for what lies before it, forward for what lies after.
-Of each partition it reads a short slice, and further slices only of those whose messages all belong on the page: so a
-page costs the same at any offset, however large the topic and however many its partitions. An offset may hold no
-message (compaction), so slices grow until enough is found. Time and bytes are limited; a page that hits a limit says
-that it is not whole.
+Reading starts at a cursor, with one offset per partition, and goes backward or forward. It reads a short slice of each
+partition, and further slices only of partitions whose messages all belong on the page. So a page costs the same at any
+offset, regardless of the size of the topic and the number of partitions. Offsets may be empty (compaction), so slices
+grow until there are enough messages. Time and bytes are limited. A page that reaches a limit is marked as not whole.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ Cursor = dict[TopicPartition, int]
 
 READ_S: Final = 3.0
 READ_BYTES: Final = 32 * 1024 * 1024
-# How far to reach at first, and which share of the budget may be spent by then. The smaller reaches are for messages
-# that are too large to read so many: backward, a slice that is not read to its end is of no use.
+# The length of the first slices, and the share of the budget that reading them may use. The shorter lengths are for
+# large messages: backward, a slice that is not read to its end is useless.
 _TRIALS: Final = ((16, 0.25), (4, 0.5), (1, 1.0))
 _GROWTH: Final = 4
 SETTINGS: Final[dict[str, Any]] = {
@@ -35,8 +34,8 @@ SETTINGS: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Messages in the order in which they were come upon, from the cursor outwards; where to go on from there."""
+class MessagePage:
+    """Messages in reading order, starting at the cursor. `outer` is the cursor of the next page."""
 
     messages: list[Message]
     outer: Cursor
@@ -45,36 +44,36 @@ class Found:
 
 def read_page(
     connection: Connection, held: Mapping[TopicPartition, OffsetRange], cursor: Cursor, count: int, *, backward: bool
-) -> Found:
-    """The `count` messages next to `cursor`: before it (newest first) or from it on (oldest first)."""
+) -> MessagePage:
+    """Read `count` messages before `cursor` (newest first) or from it on (oldest first)."""
     budget = _Budget()
     for reach, share in _TRIALS:
-        outwards = _Outwards(held, cursor, count, backward, reach)
+        builder = _PageBuilder(held, cursor, count, backward, reach)
         budget.allow(share)
-        _read_round(connection, outwards, budget)
-        if outwards.has_moved or not budget.is_spent:
+        _read_round(connection, builder, budget)
+        if builder.has_moved or not budget.is_spent:
             break
     budget.allow(1)
-    while not budget.is_spent and _read_round(connection, outwards, budget):
+    while not budget.is_spent and _read_round(connection, builder, budget):
         pass
-    return outwards.found(is_whole=not budget.is_spent)
+    return builder.page(is_whole=not budget.is_spent)
 
 
-def _read_round(connection: Connection, outwards: _Outwards, budget: _Budget) -> bool:
-    """Read the next slices. False if there is nothing more to read, or nothing to pay it with."""
-    slices = outwards.next_slices(budget)
+def _read_round(connection: Connection, builder: _PageBuilder, budget: _Budget) -> bool:
+    """Read the next slices. False if there is nothing more to read or the budget is spent."""
+    slices = builder.next_slices(budget)
     if not slices:
         return False
     fresh = _read(connection, slices, budget)
     if budget.is_spent:
-        outwards.take_part(slices, fresh)
+        builder.add_partial(slices, fresh)
     else:
-        outwards.take(slices, fresh)
+        builder.add(slices, fresh)
     return not budget.is_spent
 
 
 class _Budget:
-    """What one page may cost, and how much of that for now."""
+    """The time and bytes that a page may use, and the share that is allowed so far."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -83,21 +82,21 @@ class _Budget:
         self.allow(1)
 
     def allow(self, share: float) -> None:
-        """From now on no more may have been spent than this share of the whole."""
-        self._deadline = self._started + READ_S * (1 + share) / 2  # to connect takes its time for the least as well
+        """Set the share of the whole budget that may be used in total from now on."""
+        self._deadline = self._started + READ_S * (1 + share) / 2  # connecting takes time even for a small share
         self._bytes = int(READ_BYTES * share)
-        self._look()
+        self._check()
 
     def spend(self, messages: Sequence[Message]) -> None:
         self._messages += len(messages)
         self._spent_bytes += sum(len(message.raw) for message in messages)
-        self._look()
+        self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self.is_spent = self._spent_bytes > self._bytes or time.monotonic() > self._deadline
 
     def affordable(self) -> int:
-        """How many more messages of the size of those before it will pay for."""
+        """Return the number of messages that fit into the rest of the budget, at the average size so far."""
         if not self._messages:
             return self._bytes
         return int((self._bytes - self._spent_bytes) / max(self._spent_bytes / self._messages, 1))
@@ -106,7 +105,7 @@ class _Budget:
 def _read(
     connection: Connection, slices: Mapping[TopicPartition, OffsetRange], budget: _Budget
 ) -> dict[TopicPartition, list[Message]]:
-    """The messages of some slices. By a reader of its own: one that is given other offsets may pause for a second."""
+    """Read the messages of some slices. Uses a new reader, because a reader that seeks may pause for a second."""
     fresh: dict[TopicPartition, list[Message]] = {key: [] for key in slices}
     starts = {key: offsets.start_offset for key, offsets in slices.items()}
     reader = PartitionReader(connection, starts, settings=SETTINGS)
@@ -122,8 +121,8 @@ def _read(
     return fresh
 
 
-class _Outwards:
-    """What has been read of each partition, from the cursor outwards, and what must be read next."""
+class _PageBuilder:
+    """Collects the messages of each partition, starting at the cursor, and decides what to read next."""
 
     def __init__(
         self, held: Mapping[TopicPartition, OffsetRange], cursor: Cursor, count: int, backward: bool, reach: int
@@ -142,16 +141,16 @@ class _Outwards:
         return self._edges != self._cursor
 
     def next_slices(self, budget: _Budget) -> dict[TopicPartition, OffsetRange]:
-        """What to read next; nothing once the page is full, or if the budget is too small for any more."""
-        needy = self._needy()
-        if not needy:
+        """Return the slices to read next. Empty if the page is full or the budget is too small for more."""
+        incomplete = self._incomplete()
+        if not incomplete:
             return {}
-        affordable = max(budget.affordable() // len(needy), 0 if self.has_moved else 1)
+        affordable = max(budget.affordable() // len(incomplete), 0 if self.has_moved else 1)
         if not affordable:
             budget.is_spent = True
             return {}
         slices = {}
-        for key in needy:
+        for key in incomplete:
             held, edge, reach = self._held[key], self._edges[key], self._reach_of(key, affordable)
             self._reach[key] *= _GROWTH
             if self._backward:
@@ -161,45 +160,45 @@ class _Outwards:
         return slices
 
     def _reach_of(self, key: TopicPartition, affordable: int) -> int:
-        """How many offsets to read next: no more than is needed and can be paid for, if they are as full as before."""
+        """Return the number of offsets to read next: as many as are needed and affordable at the density so far."""
         needed = min(self._count - len(self._messages[key]), affordable)
         offsets, messages = abs(self._edges[key] - self._cursor[key]), self._read_counts[key]
         if messages < offsets:
             needed = self._reach[key] if not messages else max(needed * offsets // messages, _TRIALS[0][0])
         return min(self._reach[key], needed)
 
-    def _needy(self) -> list[TopicPartition]:
-        """The partitions of which more must be known before it is clear what belongs on the page."""
+    def _incomplete(self) -> list[TopicPartition]:
+        """Return the partitions that must be read further to decide which messages belong on the page."""
         chosen = self._choose()
         taken = _counts(chosen)
-        needy = []
+        incomplete = []
         for key, held in self._held.items():
             known = len(self._messages[key])
             has_more = self._edges[key] > held.start_offset if self._backward else self._edges[key] < held.end_offset
             is_enough = known == self._count or (len(chosen) == self._count and taken.get(key, 0) < known)
             if has_more and not is_enough:
-                needy.append(key)
-        return needy
+                incomplete.append(key)
+        return incomplete
 
-    def take(self, slices: Mapping[TopicPartition, OffsetRange], fresh: Mapping[TopicPartition, list[Message]]) -> None:
+    def add(self, slices: Mapping[TopicPartition, OffsetRange], fresh: Mapping[TopicPartition, list[Message]]) -> None:
         for key, piece in slices.items():
             self._messages[key] += reversed(fresh[key]) if self._backward else fresh[key]
             del self._messages[key][self._count :]
             self._read_counts[key] += len(fresh[key])
             self._edges[key] = piece.start_offset if self._backward else piece.end_offset
 
-    def take_part(
+    def add_partial(
         self, slices: Mapping[TopicPartition, OffsetRange], fresh: Mapping[TopicPartition, list[Message]]
     ) -> None:
-        """Of slices whose reading was broken off, what joins to what is there: backward, only those read to the end."""
+        """Add interrupted slices, if they join the messages so far: backward, only slices read to their end."""
         joined = {}
         for key, piece in slices.items():
             next_offset = fresh[key][-1].offset + 1 if fresh[key] else piece.start_offset
             if next_offset == piece.end_offset or not self._backward:
                 joined[key] = OffsetRange(piece.start_offset, next_offset)
-        self.take(joined, fresh)
+        self.add(joined, fresh)
 
-    def found(self, *, is_whole: bool) -> Found:
+    def page(self, *, is_whole: bool) -> MessagePage:
         chosen = self._choose()
         taken = _counts(chosen)
         outer = {}
@@ -209,7 +208,7 @@ class _Outwards:
                 outer[key] = self._cursor[key] if messages else self._edges[key]
             else:
                 outer[key] = last if self._backward else last + 1
-        return Found(chosen, outer, is_whole)
+        return MessagePage(chosen, outer, is_whole)
 
     def _choose(self) -> list[Message]:
         sign = -1 if self._backward else 1
@@ -225,6 +224,6 @@ def _counts(messages: list[Message]) -> dict[TopicPartition, int]:
 
 
 def read_one(connection: Connection, key: TopicPartition, held: OffsetRange, offset: int) -> Message | None:
-    """The message at an offset, or the next one after it where that offset holds none."""
+    """Read the message at an offset, or the next one if that offset is empty."""
     found = read_page(connection, {key: held}, {key: offset}, 1, backward=False)
     return found.messages[0] if found.messages else None

@@ -1,6 +1,6 @@
-"""Messages as a file: lines of JSON as `skylog tail --json` prints them, or CSV for a spreadsheet.
+"""Exports messages as JSON lines, in the format of `skylog tail --json`, or as CSV.
 
-One partition after the other, each in its order, in pieces that are handed on as they are filled.
+Partitions follow each other, each in its order. The file is produced in pieces.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any, Final
 
 from skylog.client import Connection, Message, OffsetRange, PartitionReader
-from skylog.console.messages.match import Test
-from skylog.message_document import as_object
+from skylog.console.messages.query import Predicate
+from skylog.message_document import as_json_line, as_object
 from skylog.model import TopicPartition
 from skylog.printable import json_text
 
@@ -45,11 +45,11 @@ _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 def export(
     connection: Connection,
     ranges: Mapping[TopicPartition, OffsetRange],
-    test: Test | None,
+    predicate: Predicate | None,
     limit: int,
     file_format: str,
 ) -> Iterator[bytes]:
-    """The file in pieces; empty ones are moments in which nothing was found."""
+    """Yield the file in pieces. A piece is empty if nothing was found meanwhile."""
     write = _csv_line_of if file_format == "csv" else _json_line
     yield _csv_line({column: column for column in COLUMNS}).encode() if file_format == "csv" else b""
     left = limit
@@ -59,9 +59,9 @@ def export(
         reader = PartitionReader(connection, {key: offsets.start_offset}, settings=SETTINGS)
         try:
             for messages in reader.read_to_end({key: offsets}):
-                wanted = list(islice(filter(test, messages) if test else messages, left))
-                yield from _in_pieces(wanted, write)
-                left -= len(wanted)
+                chosen = list(islice(filter(predicate, messages) if predicate else messages, left))
+                yield from _in_pieces(chosen, write)
+                left -= len(chosen)
                 if left <= 0:
                     break
         finally:
@@ -69,7 +69,7 @@ def export(
 
 
 def json_lines(messages: list[Message]) -> Iterator[bytes]:
-    """The lines of some messages in pieces; an empty one where there are no messages."""
+    """Yield the lines of some messages in pieces; one empty piece if there are no messages."""
     return _in_pieces(messages, _json_line)
 
 
@@ -84,32 +84,30 @@ def _in_pieces(messages: list[Message], write: Callable[[Message], str]) -> Iter
 
 
 def _json_line(message: Message) -> str:
-    return f"{json_text(as_object(message))}\n"
+    return f"{as_json_line(message)}\n"
 
 
 def _csv_line_of(message: Message) -> str:
-    return _csv_line(_flat(as_object(message)))
-
-
-def _flat(document: dict[str, Any]) -> dict[str, Any]:
-    value = document["value"]
-    headers = document["headers"]
-    return document | {
-        "value": value if isinstance(value, str | None) else json_text(value),
+    document = as_object(message)
+    value, headers = document["value"], document["headers"]
+    cells = document | {
+        "value": value if isinstance(value, str | None) else (message.value or b"").decode(),
         "headers": json_text(headers) if headers else None,
     }
+    return _csv_line(cells)
 
 
 def _csv_line(cells: Mapping[str, Any]) -> str:
     out = io.StringIO()
-    csv.writer(out, quoting=csv.QUOTE_ALL).writerow([harmless(cells.get(column)) for column in COLUMNS])
+    # All cells are quoted: spreadsheets that separate cells by `;` would otherwise split them.
+    csv.writer(out, quoting=csv.QUOTE_ALL).writerow([escape_formula(cells.get(column)) for column in COLUMNS])
     return out.getvalue()
 
 
-def harmless(cell: Any) -> Any:
-    """A spreadsheet takes a cell for a formula by its first character, which is hidden behind an apostrophe.
+def escape_formula(cell: Any) -> Any:
+    """Put an apostrophe before a text that a spreadsheet would read as a formula because of its first character.
 
-    Some skip blank characters before it; and where a `;` parts cells, only quotes keep a cell whole.
+    Some spreadsheets skip whitespace before it, so a leading tab or line break counts too.
     """
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"

@@ -1,4 +1,4 @@
-"""One message into a topic, as a visitor has filled it in."""
+"""Produces one message from the fields of a form."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from skylog.client import Connection, Position, Producer
-from skylog.console.fields import FieldError, Fields
+from skylog.console.server.fields import FieldError, Fields
 from skylog.errors import SkylogError
 
 TIMEOUT_S: Final = 8
-_MAX_BYTES: Final = 8 * 1024 * 1024  # what a broker takes is its own affair
+_MAX_BYTES: Final = 8 * 1024 * 1024  # the broker's own limit may be lower
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A value of None makes a tombstone."""
+    """A message to produce. A value of None is a tombstone."""
 
     key: bytes | None
     value: bytes | None
@@ -25,12 +25,11 @@ class NewMessage:
     partition: int | None
 
 
-def read_message(fields: Fields, *, is_form: bool) -> NewMessage:
-    """From `key`, `value`, `headers` (lines of NAME=VALUE), `partition`, `tombstone`, and `key_encoding` and
-    `value_encoding` for base64."""
+def parse_message(fields: Fields, *, is_form: bool) -> NewMessage:
+    """Parse the fields of `POST …/messages`. `headers` has lines NAME=VALUE. Encodings are `text` or `base64`."""
     is_tombstone = fields.has("tombstone")
     if is_tombstone and fields.has("value"):
-        raise FieldError("a tombstone has no value: leave it empty, or do not tick 'tombstone'")
+        raise FieldError("a tombstone has no value: leave the value empty, or clear 'tombstone'")
     value = _content(fields, "value", is_form)
     return NewMessage(
         _content(fields, "key", is_form) if fields.has("key") else None,
@@ -41,7 +40,7 @@ def read_message(fields: Fields, *, is_form: bool) -> NewMessage:
 
 
 def send(connection: Connection, topic: str, message: NewMessage) -> Position:
-    """Store it, and where it is then. Raises SkylogError if it is not stored in time."""
+    """Produce the message and return its position. Raises SkylogError if it is not stored in time."""
     settings = {"message.timeout.ms": TIMEOUT_S * 1000, "linger.ms": 0, "message.max.bytes": _MAX_BYTES}
     headers: list[tuple[str, str | bytes | None]] = [(name, value) for name, value in message.headers]
     with Producer(connection.bootstrap, config=settings) as producer:
@@ -49,7 +48,7 @@ def send(connection: Connection, topic: str, message: NewMessage) -> Position:
         try:
             return delivery.result(TIMEOUT_S + 2)
         except TimeoutError as error:
-            raise SkylogError(f"nothing is known of the message to '{topic}' after {TIMEOUT_S + 2} s") from error
+            raise SkylogError(f"the message to '{topic}' was not acknowledged within {TIMEOUT_S + 2} s") from error
 
 
 def _content(fields: Fields, name: str, is_form: bool) -> bytes:
@@ -61,18 +60,18 @@ def _content(fields: Fields, name: str, is_form: bool) -> bytes:
         except (binascii.Error, ValueError) as error:
             raise FieldError(f"'{name}' is not base64: {error}") from error
     if is_form:
-        text = text.replace("\r\n", "\n")  # browsers send the lines of a form so
+        text = text.replace("\r\n", "\n")  # the line breaks of forms
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise FieldError(f"'{name}' has half of a surrogate pair, which has no bytes") from error
+        raise FieldError(f"'{name}' has half of a surrogate pair, which cannot be encoded") from error
 
 
 def _header(line: str) -> tuple[str, bytes]:
     name, separator, value = line.partition("=")
     if not separator or not name.strip():
-        raise FieldError(f"a header is a line NAME=VALUE, not '{line}'")
+        raise FieldError(f"a header must be a line NAME=VALUE, not '{line}'")
     try:
         return name.strip(), value.encode()
     except UnicodeEncodeError as error:
-        raise FieldError(f"header '{name}' has half of a surrogate pair, which has no bytes") from error
+        raise FieldError(f"header '{name}' has half of a surrogate pair, which cannot be encoded") from error

@@ -1,4 +1,4 @@
-"""Replays that visitors have started: each in a thread, watched and stopped from pages. They end with the console."""
+"""Runs replays, each in a thread. Pages show their progress and can stop them. They end with the console."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_RUNNING: Final = 4
 MAX_KEPT: Final = 50
 
 
-class Running:
+class RunningReplay:
     """One replay. `state` is running, stopping, done, stopped or failed."""
 
     def __init__(self, plan: ReplayPlan, connect: Callable[[], Connection], rate_limit: int | None) -> None:
@@ -32,7 +32,7 @@ class Running:
         self._progress = self._replay.progress
 
     def start(self) -> None:
-        # A daemon: a broker that has gone away must not keep the console from ending.
+        # A daemon thread, so that an unreachable broker does not keep the console from stopping.
         threading.Thread(target=self._run, name=f"skylog-console-replay-{self.id}", daemon=True).start()
 
     def stop(self) -> None:
@@ -92,34 +92,34 @@ class Running:
             self._outcome = "failed"
         else:
             self._outcome = "done" if replay.is_complete else "stopped"
-        self._replay = None  # and with it the producer's threads and connections
+        self._replay = None  # releases the producer's threads and connections
 
 
 class Replays:
-    """Those of one console: a few at a time, and the last that are over."""
+    """The replays of one console: at most MAX_RUNNING at a time, and the last that have ended."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
-        self._all: dict[str, Running] = {}
+        self._all: dict[str, RunningReplay] = {}
         self._lock = threading.Lock()
 
-    def start(self, plan: ReplayPlan, rate_limit: int | None) -> Running:
+    def start(self, plan: ReplayPlan, rate_limit: int | None) -> RunningReplay:
         with self._lock:
             if sum(not each.is_over for each in self._all.values()) >= MAX_RUNNING:
-                raise SkylogError(f"{MAX_RUNNING} replays are running already; wait for one, or stop it")
-            running = Running(plan, self._connect, rate_limit)
+                raise SkylogError(f"{MAX_RUNNING} replays are running already; wait for one or stop one")
+            running = RunningReplay(plan, self._connect, rate_limit)
             self._all[running.id] = running
             for each in [each for each in self._all.values() if each.is_over][: max(len(self._all) - MAX_KEPT, 0)]:
                 del self._all[each.id]
         running.start()
         return running
 
-    def get(self, topic: str, replay_id: str) -> Running | None:
+    def get(self, topic: str, replay_id: str) -> RunningReplay | None:
         found = self._all.get(replay_id)
         return found if found is not None and found.plan.source == topic else None
 
-    def of(self, topic: str) -> list[Running]:
-        """Those that read a topic, the newest first."""
+    def of(self, topic: str) -> list[RunningReplay]:
+        """Return the replays of a topic, newest first."""
         return [each for each in reversed(list(self._all.values())) if each.plan.source == topic]
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""Searches a range of a topic from its newest messages to its oldest, and tells how far it is.
+"""Searches a range of a topic, from the newest messages to the oldest, and reports its progress.
 
-Every partition is read in windows, the newest first, all partitions of a round at once: a search that is stopped early
-has seen what is likely wanted. Holds no more than the matches of one round, at most as many as are asked for.
+It reads windows of all partitions at once, the newest first, so a search that is stopped early has covered the most
+recent messages. It holds the matches of one window only, at most `limit`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from skylog.client import Connection, Message, OffsetRange, PartitionReader
-from skylog.console.messages.match import Test
+from skylog.console.messages.query import Predicate
 from skylog.console.messages.view import Excerpt, excerpt
 from skylog.model import TopicPartition
 
 FIRST_WINDOW: Final = 4_000  # offsets of all partitions together
 LAST_WINDOW: Final = 500_000
 _GROWTH: Final = 4
-TELL_S: Final = 0.25
-_REST_S: Final = 0.001  # after each part, so that pages and other searches get their turn
+PROGRESS_S: Final = 0.25
+_PAUSE_S: Final = 0.001  # after each batch, so that other threads can run
 SETTINGS: Final[dict[str, Any]] = {
     "fetch.message.max.bytes": 512 * 1024,
     "queued.max.messages.kbytes": 4096,
@@ -30,8 +30,8 @@ SETTINGS: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a search is, in offsets. `is_complete` once everything was looked at and all that was found is told."""
+class SearchProgress:
+    """The progress of a search in offsets. `is_complete` if the whole range was searched and no match was left out."""
 
     scanned: int
     total: int
@@ -46,49 +46,46 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """News of a search: where it is, and what it has found since the last step, newest first."""
+class SearchUpdate:
+    """The progress of a search, and the matches since the last update, newest first."""
 
-    progress: Progress
+    progress: SearchProgress
     matches: list[Excerpt]
 
 
 def search(
-    connection: Connection, ranges: Mapping[TopicPartition, OffsetRange], test: Test, limit: int
-) -> Iterator[Step]:
-    """Steps until everything was read or `limit` messages were found. A generator: closing it ends the search."""
+    connection: Connection, ranges: Mapping[TopicPartition, OffsetRange], predicate: Predicate, limit: int
+) -> Iterator[SearchUpdate]:
+    """Yield updates until the range is searched or there are `limit` matches. Close the generator to stop."""
     total = sum(map(len, ranges.values()))
     edges = {key: offsets.end_offset for key, offsets in ranges.items()}
-    started = told = time.monotonic()
+    started = updated = time.monotonic()
     scanned = matches = 0
     is_cut = False
     window = FIRST_WINDOW
     while matches < limit and (slices := _next_slices(ranges, edges, window)):
-        newest = _Newest(limit - matches)
+        newest = _NewestMatches(limit - matches)
         read = 0
         for messages in _read(connection, slices):
-            newest.add(filter(test, messages))
+            newest.add(filter(predicate, messages))
             read += len(messages)
             now = time.monotonic()
-            if now - told >= TELL_S:
-                told = now
-                yield Step(Progress(scanned + read, total, matches + len(newest), now - started), [])
-            time.sleep(_REST_S)
+            if now - updated >= PROGRESS_S:
+                updated = now
+                yield SearchUpdate(SearchProgress(scanned + read, total, matches + len(newest), now - started), [])
+            time.sleep(_PAUSE_S)
         scanned += sum(map(len, slices.values()))
         matches += len(newest)
         is_cut |= newest.is_cut
         edges |= {key: offsets.start_offset for key, offsets in slices.items()}
-        yield Step(Progress(scanned, total, matches, time.monotonic() - started), newest.matches())
+        yield SearchUpdate(SearchProgress(scanned, total, matches, time.monotonic() - started), newest.matches())
         window = min(window * _GROWTH, LAST_WINDOW)
     is_complete = scanned == total and not is_cut
-    yield Step(Progress(scanned, total, matches, time.monotonic() - started, is_complete), [])
+    yield SearchUpdate(SearchProgress(scanned, total, matches, time.monotonic() - started, is_complete), [])
 
 
-class _Newest:
-    """The newest of the messages that it is given, so many at most, and of each what is shown.
-
-    `is_cut` if there were more.
-    """
+class _NewestMatches:
+    """Keeps excerpts of the newest `count` messages. `is_cut` if there were more."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -114,7 +111,7 @@ class _Newest:
 def _next_slices(
     ranges: Mapping[TopicPartition, OffsetRange], edges: Mapping[TopicPartition, int], window: int
 ) -> dict[TopicPartition, OffsetRange]:
-    """Of each partition that is not read yet, the newest part that is left, in proportion to what is left of it."""
+    """Return the newest unread part of each partition, in proportion to the partition's unread offsets."""
     left = {key: edges[key] - offsets.start_offset for key, offsets in ranges.items()}
     whole = sum(left.values())
     slices = {}

@@ -1,4 +1,4 @@
-"""Which messages of a topic are meant: partitions, and a range by offsets or by times."""
+"""Selects messages of a topic: partitions, and a range of offsets or times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from skylog.client import Admin, OffsetRange
-from skylog.console.fields import FieldError, Fields
+from skylog.console.server.fields import FieldError, Fields
 from skylog.model import TopicPartition
 
 ALL: Final = "all"
@@ -16,8 +16,8 @@ _PARTITION: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """`partitions` is None for all of them. Offsets hold in every partition; an end is not part of the range."""
+class MessageSelection:
+    """`partitions` is None for all. Offsets apply to every partition. Ends are exclusive."""
 
     partitions: tuple[int, ...] | None = None
     from_offset: int | None = None
@@ -26,14 +26,14 @@ class Selection:
     until_ms: int | None = None
 
 
-def read_selection(fields: Fields) -> Selection:
-    """From `partition` (again and again, or a list with commas), `from`, `to`, `since` and `until`."""
+def parse_selection(fields: Fields) -> MessageSelection:
+    """Parse `partition` (repeatable, or a list with commas), `from`, `to`, `since` and `until`."""
     if fields.has("from") and fields.has("since"):
-        raise FieldError("'from' is an offset and 'since' a time: give one of them")
+        raise FieldError("'from' is an offset and 'since' a time: set only one of them")
     if fields.has("to") and fields.has("until"):
-        raise FieldError("'to' is an offset and 'until' a time: give one of them")
-    return Selection(
-        read_partitions(fields.all("partition")),
+        raise FieldError("'to' is an offset and 'until' a time: set only one of them")
+    return MessageSelection(
+        parse_partitions(fields.all("partition")),
         fields.optional_integer("from", low=0),
         fields.optional_integer("to", low=0),
         fields.time_ms("since") if fields.has("since") else None,
@@ -41,7 +41,7 @@ def read_selection(fields: Fields) -> Selection:
     )
 
 
-def read_partitions(texts: Iterable[str]) -> tuple[int, ...] | None:
+def parse_partitions(texts: Iterable[str]) -> tuple[int, ...] | None:
     numbers = set()
     for text in (part.strip() for each in texts for part in each.split(",")):
         if text in (ALL, ""):
@@ -53,9 +53,9 @@ def read_partitions(texts: Iterable[str]) -> tuple[int, ...] | None:
 
 
 def choose(admin: Admin, topic: str, partitions: Iterable[int] | None) -> dict[TopicPartition, OffsetRange]:
-    """What the chosen partitions hold; without a choice, all that have a leader.
+    """Return the offsets of the given partitions, or of all partitions that have a leader.
 
-    Raises TopicNotFoundError, and FieldError for a partition that is not there.
+    Raises TopicNotFoundError, and FieldError for an unknown partition.
     """
     found = admin.describe_topic(topic)
     known = {each.partition: each for each in found.topic_partitions}
@@ -66,8 +66,8 @@ def choose(admin: Admin, topic: str, partitions: Iterable[int] | None) -> dict[T
     return admin.offset_ranges([known[number] for number in sorted(led if partitions is None else partitions)])
 
 
-def resolve(admin: Admin, topic: str, selection: Selection) -> dict[TopicPartition, OffsetRange]:
-    """The offsets that are meant, as far as the topic holds them."""
+def resolve(admin: Admin, topic: str, selection: MessageSelection) -> dict[TopicPartition, OffsetRange]:
+    """Return the selected offsets, limited to those that the topic holds."""
     held = choose(admin, topic, selection.partitions)
     starts = {key: offsets.start_offset for key, offsets in held.items()}
     ends = {key: offsets.end_offset for key, offsets in held.items()}
@@ -87,7 +87,7 @@ def resolve(admin: Admin, topic: str, selection: Selection) -> dict[TopicPartiti
 
 
 def offsets_at(admin: Admin, held: dict[TopicPartition, OffsetRange], time_ms: int) -> dict[TopicPartition, int]:
-    """The first offset at or after a time; the end where there is none."""
+    """Return the first offset at or after a time; the end if there is none."""
     found = admin.offsets_at(list(held), time_ms)
     return {key: held[key].end_offset if at is None else at for key, at in found.items()}
 

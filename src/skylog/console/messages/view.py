@@ -1,6 +1,6 @@
-"""A message as pages show it: cut to a length that a page can bear, and in words for the eye.
+"""Prepares messages for pages: truncates long ones and makes their content readable.
 
-What a message holds is hostile. Here it is only made readable; templates escape it.
+The content of messages is untrusted. It is not escaped here; templates do that.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from skylog.console.messages.json_layout import StoredJson, pretty
 from skylog.message_document import AnyMessage, as_object
-from skylog.printable import escape_controls, indentation_length, json_text
+from skylog.printable import escape_controls
+from skylog.tracing import trace_parent
 
 SHOWN_VALUE_BYTES: Final = 4096
 SHOWN_KEY_BYTES: Final = 512
 SHOWN_HEADERS: Final = 20
 SHOWN_HEADERS_BYTES: Final = 4096
-WHOLE_BYTES: Final = 1024 * 1024  # of a message that has a page of its own
+WHOLE_BYTES: Final = 1024 * 1024  # on the page of a single message
 WHOLE_HEADERS: Final = 1000
-ONE_LINE: Final = 80
-MAX_INDENT_GROWTH: Final = 3  # an indented text has no more blanks than so many times the text without them
+FORMS: Final = ("pretty", "raw", "hex")
+FOLDED_LINES: Final = 16  # a longer text is folded,
+FOLDED_CHARACTERS: Final = 1200
+HEAD_LINES: Final = 5  # and only its beginning is shown
+HEAD_CHARACTERS: Final = 300
 _HEX_COLUMNS: Final = 16
 
 Row = dict[str, Any]
@@ -28,7 +33,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Excerpt(NamedTuple):
-    """The beginning of a message, as much as is shown, and how much there is of it."""
+    """The shown part of a message, and the sizes of the whole."""
 
     topic: str
     partition: int
@@ -43,29 +48,35 @@ class Excerpt(NamedTuple):
     is_cut: bool
 
     def row(self) -> Row:
-        """The document of `skylog tail --json`, cut where it is long, with sizes in bytes."""
+        """Return the document of `skylog tail --json`, truncated, plus sizes in bytes and its trace."""
         document = as_object(self)
         if not isinstance(document["value"], str | None):
+            assert self.value is not None
+            text = self.value.decode()
             try:
                 orjson.dumps(document["value"])
-            except TypeError:  # a number or a character that is JSON to Python only
-                document["value"] = self.value.decode() if self.value is not None else None
+                document["value"] = StoredJson(text)
+            except TypeError:  # Python's JSON accepts some numbers and characters that other libraries reject
+                document["value"] = text
+        found = trace_parent(self.headers)
+        trace = {} if found is None else {"trace": {"trace_id": found.trace_id, "span_id": found.span_id}}
         return document | {
             "timestamp_ms": None if self.timestamp_ms < 0 else self.timestamp_ms,
             "key_bytes": self.key_bytes,
             "value_bytes": self.value_bytes,
             "header_count": self.header_count,
             "is_cut": self.is_cut,
+            **trace,
         }
 
 
 def excerpt(message: AnyMessage) -> Excerpt:
-    """For a list of messages: small, so that many can be kept."""
+    """Return a short excerpt for lists, so that many can be kept."""
     return _excerpt(message, SHOWN_KEY_BYTES, SHOWN_VALUE_BYTES, SHOWN_HEADERS, SHOWN_HEADERS_BYTES)
 
 
 def whole(message: AnyMessage) -> Excerpt:
-    """For a page of its own: all that a page can bear."""
+    """Return a long excerpt for the page of a single message."""
     return _excerpt(message, WHOLE_BYTES, WHOLE_BYTES, WHOLE_HEADERS, WHOLE_BYTES)
 
 
@@ -94,7 +105,7 @@ def _excerpt(message: AnyMessage, key_bytes: int, value_bytes: int, header_count
 
 
 def _cut_headers(headers: Headers, each_bytes: int, all_bytes: int) -> Headers:
-    """The first headers, each cut, as many as `all_bytes` have room for."""
+    """Return the first headers, each truncated, as many as fit into `all_bytes`."""
     shown = []
     left = all_bytes
     for name, content in headers:
@@ -107,7 +118,7 @@ def _cut_headers(headers: Headers, each_bytes: int, all_bytes: int) -> Headers:
 
 
 def _cut(data: bytes | None, length: int) -> bytes | None:
-    """The beginning of `data`; text is not cut inside a character."""
+    """Return the beginning of `data`. Text is not cut inside a character."""
     if data is None or len(data) <= length:
         return data
     for end in range(length, length - 4, -1):
@@ -120,7 +131,7 @@ def _cut(data: bytes | None, length: int) -> bytes | None:
 
 
 def kind(content: Any, encoding: str | None = None) -> str:
-    """What a key, a value or a header is, in a word."""
+    """Return the kind of content of a key, value or header: null, binary, empty, text or JSON."""
     if content is None:
         return "null"
     if encoding:
@@ -130,24 +141,35 @@ def kind(content: Any, encoding: str | None = None) -> str:
     return "text" if isinstance(content, str) else "JSON"
 
 
-def readable(content: Any, encoding: str | None = None) -> str:
-    """A field of a row for the eye: text with its lines, bytes in hexadecimal, JSON indented.
+def readable(content: Any, encoding: str | None = None, form: str = "pretty") -> str:
+    """Format a field of a row as text: text with its lines, JSON indented unless `form` is raw, bytes in hexadecimal.
 
-    JSON that is short stays on one line, and so does what is too deep: there, blanks would be nearly all of it.
+    Apart from blanks between JSON's tokens and control characters, it is what is stored.
     """
     if content is None:
         return ""
+    if encoding or form == "hex":
+        return hex_dump(stored_bytes(content, encoding))
+    if isinstance(content, StoredJson) and form == "pretty":
+        return pretty(content.text)
+    text = content.text if isinstance(content, StoredJson) else content
+    return "\n".join(escape_controls(line) for line in text.replace("\r\n", "\n").split("\n"))
+
+
+def stored_bytes(content: Any, encoding: str | None) -> bytes:
+    """Return the bytes of a field of a row."""
     if encoding:
-        return hex_dump(base64.b64decode(content))
-    if isinstance(content, str):
-        return "\n".join(escape_controls(line) for line in content.replace("\r\n", "\n").split("\n"))
-    compact = json_text(content)
-    enough = len(compact) * MAX_INDENT_GROWTH
-    if len(compact) > ONE_LINE and indentation_length(content, enough) >= enough:
-        return compact
-    indented = json_text(content, indent=2)
-    one_line = " ".join(line.strip() for line in indented.split("\n")) if len(compact) <= ONE_LINE else indented
-    return one_line if len(one_line) <= ONE_LINE else indented
+        return base64.b64decode(content)
+    text: str = content.text if isinstance(content, StoredJson) else content
+    return text.encode(errors="surrogatepass")
+
+
+def head(text: str) -> str | None:
+    """Return the beginning of a long text, to show instead of it; None if it is short."""
+    lines = text.split("\n", FOLDED_LINES + 1)
+    if len(lines) <= FOLDED_LINES and len(text) <= FOLDED_CHARACTERS:
+        return None
+    return "\n".join(lines[:HEAD_LINES])[:HEAD_CHARACTERS] + " …"
 
 
 def hex_dump(data: bytes) -> str:

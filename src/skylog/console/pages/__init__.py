@@ -1,12 +1,14 @@
-"""The pages: one module for each section of the console, which lists its own routes."""
+"""The pages: one module per section of the console, with its routes."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from skylog.console.page import Route
 from skylog.console.pages import (
+    alerts,
     audit,
+    brokers,
+    cluster,
     groups,
     login,
     message_streams,
@@ -15,11 +17,15 @@ from skylog.console.pages import (
     overview,
     pipelines,
     replays,
+    search,
     topics,
 )
+from skylog.console.server.page import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
     *overview.ROUTES,
+    *cluster.ROUTES,
+    *brokers.ROUTES,
     *topics.ROUTES,
     *messages.ROUTES,
     *message_streams.ROUTES,
@@ -27,6 +33,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *groups.ROUTES,
     *audit.ROUTES,
     *pipelines.ROUTES,
+    *alerts.ROUTES,
+    *search.ROUTES,
     *metrics.ROUTES,
     *login.ROUTES,
 )

@@ -1,4 +1,4 @@
-"""`/login`: credentials for a cookie, and `/logout`."""
+"""`/login`, which exchanges credentials for a session cookie, and `/logout`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from skylog.console.credentials import COOKIE, SESSION_S
-from skylog.console.fields import body
-from skylog.console.page import Page, Route, console_of
+from skylog.console.server.credentials import COOKIE, SESSION_S
+from skylog.console.server.fields import body
+from skylog.console.server.page import Page, Route, console_of
 
 
 async def login(request: Request) -> Page | Response:
@@ -23,8 +23,8 @@ async def login(request: Request) -> Page | Response:
     else:
         is_right = credentials.is_user(fields.text("user", ""), fields.text("password", ""))
     if not is_right:
-        await credentials.slow_down()
-        return _form(target, "That is not right. Try again.", 401)
+        await credentials.delay_reject()
+        return _form(target, "Wrong credentials. Try again.", 401)
     response = RedirectResponse(target, 303)
     is_secure = request.scope["scheme"] == "https"
     cookie = credentials.session()
@@ -38,12 +38,12 @@ async def logout(_: Request) -> Response:
     return response
 
 
-def _form(target: str, refusal: str = "", status: int = 200) -> Page:
-    return Page("login.html", "Log in", {"next": target, "error": refusal}, status)
+def _form(target: str, error: str = "", status: int = 200) -> Page:
+    return Page("login.html", "Log in", {"next": target, "error": error}, status)
 
 
 def _own_path(target: str) -> str:
-    """`target` if it leads to a page of ours; `//host` and `/\\host` are other sites to a browser."""
+    """Return `target` if it is a path of the console, or `/`. Browsers take `//host` and `/\\host` for other sites."""
     is_ours = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
     return target if is_ours else "/"
 

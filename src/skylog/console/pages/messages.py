@@ -1,4 +1,4 @@
-"""`/topics/{topic}/messages`: browse, one message with all of its value, and a form to produce one."""
+"""`/topics/{topic}/messages`: browse messages, show a single message, produce one."""
 
 from __future__ import annotations
 
@@ -9,50 +9,52 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from skylog.client import Message, OffsetRange, Topic
-from skylog.console.cluster import Clients
-from skylog.console.fields import FieldError, body, query
+from skylog.console.cluster.client_pool import Clients
 from skylog.console.messages import produce
 from skylog.console.messages.browse import Cursor, read_one, read_page
-from skylog.console.messages.place import Place, cursor_text, read_place
+from skylog.console.messages.page_request import PageRequest, cursor_text, parse_page_request
+from skylog.console.messages.produce_again import NOTHING, again
 from skylog.console.messages.selection import ALL, choose
-from skylog.console.messages.view import Row, row, whole
-from skylog.console.page import Done, Page, Route, console_of
-from skylog.console.words import link
+from skylog.console.messages.view import FORMS, Row, row, whole
+from skylog.console.rendering.formatting import link
+from skylog.console.server.fields import FieldError, body, query
+from skylog.console.server.page import ActionResult, Page, Route, console_of
 from skylog.model import TopicPartition
 
 _NUMBER: Final = re.compile(r"\d{1,18}", re.ASCII)
 _UNSAFE_IN_FILE_NAME: Final = re.compile(r"[^a-zA-Z0-9._-]")
 
 
-async def messages(request: Request) -> Page | Done:
+async def messages(request: Request) -> Page | ActionResult:
     topic = request.path_params["topic"]
     console = console_of(request)
     if request.method == "POST":
         return await _produce(request, topic)
-    asked = query(request)
-    place = read_place(asked)
-    document = await console.cluster.ask(lambda clients: _browse(clients, topic, place))
-    stored = place.partitions[0] if place.partitions and place.offset is not None and asked.has("stored") else None
-    return Page("messages.html", f"Messages of {topic}", document | {"stored_in_partition": stored}, is_heavy=True)
+    fields = query(request)
+    page = parse_page_request(fields)
+    document = await console.cluster.run(lambda clients: _browse(clients, topic, page))
+    stored = page.partitions[0] if page.partitions and page.offset is not None and fields.has("stored") else None
+    more = {"stored_in_partition": stored, "form": fields.choice("form", FORMS, "pretty"), "produced": NOTHING}
+    return Page("messages.html", f"Messages of {topic}", document | more, is_heavy=True)
 
 
-def _browse(clients: Clients, topic: str, place: Place) -> dict[str, Any]:
+def _browse(clients: Clients, topic: str, page: PageRequest) -> dict[str, Any]:
     admin = clients.admin
     everything = choose(admin, topic, None)
-    chosen = choose(admin, topic, place.partitions) if place.partitions else everything
-    cursor = place.cursor(admin, chosen)
-    found = read_page(clients.connection.another(), chosen, cursor, place.limit, backward=place.is_backward)
+    chosen = choose(admin, topic, page.partitions) if page.partitions else everything
+    cursor = page.cursor(admin, chosen)
+    found = read_page(clients.connection.another(), chosen, cursor, page.limit, backward=page.is_backward)
     rows = [row(message) for message in found.messages]
-    if place.is_backward != (place.order == "newest"):
+    if page.is_backward != (page.order == "newest"):
         rows.reverse()
-    older, newer = (found.outer, cursor) if place.is_backward else (cursor, found.outer)
+    older, newer = (found.outer, cursor) if page.is_backward else (cursor, found.outer)
     return {
         "topic": topic,
-        "partition": ",".join(map(str, place.partitions)) if place.partitions else ALL,
-        "order": place.order,
-        "limit": place.limit,
-        "offset": place.offset,
-        "time_ms": place.time_ms,
+        "partition": ",".join(map(str, page.partitions)) if page.partitions else ALL,
+        "order": page.order,
+        "limit": page.limit,
+        "offset": page.offset,
+        "time_ms": page.time_ms,
         "messages": rows,
         "is_whole": found.is_whole,
         "older": _older(older, chosen),
@@ -65,22 +67,22 @@ def _browse(clients: Clients, topic: str, place: Place) -> dict[str, Any]:
 
 
 def _older(cursor: Cursor, held: dict[TopicPartition, OffsetRange]) -> str | None:
-    """What to give as `before` for the page of older messages; None where there are none."""
+    """Return the value of `before` for the page of older messages; None if there are none."""
     has_more = any(offset > held[key].start_offset for key, offset in cursor.items())
     return cursor_text(cursor) if has_more else None
 
 
 def _newer(cursor: Cursor, held: dict[TopicPartition, OffsetRange]) -> str | None:
-    """The same as `after`, for newer ones."""
+    """Return the value of `after` for the page of newer messages; None if there are none."""
     has_more = any(offset < held[key].end_offset for key, offset in cursor.items())
     return cursor_text(cursor) if has_more else None
 
 
-async def _produce(request: Request, topic: str) -> Done:
+async def _produce(request: Request, topic: str) -> ActionResult:
     fields = await body(request)
     fields.choice("action", ("produce",))
     is_form = not request.headers.get("content-type", "").startswith("application/json")
-    new = produce.read_message(fields, is_form=is_form)
+    new = produce.parse_message(fields, is_form=is_form)
     console = console_of(request)
 
     def send(clients: Clients) -> dict[str, Any]:
@@ -88,9 +90,9 @@ async def _produce(request: Request, topic: str) -> Done:
         stored = produce.send(clients.connection, topic, new)
         return {"topic": topic, "partition": stored.partition, "offset": stored.offset}
 
-    document = await console.cluster.ask(send)
+    document = await console.cluster.run(send)
     seek = {"partition": document["partition"], "offset": document["offset"], "stored": 1}
-    return Done(link("/topics", topic, "messages", **seek), document)
+    return ActionResult(link("/topics", topic, "messages", **seek), document)
 
 
 def _check_partition(topic: Topic, partition: int | None) -> None:
@@ -101,24 +103,25 @@ def _check_partition(topic: Topic, partition: int | None) -> None:
 
 
 async def message(request: Request) -> Page | Response:
-    """One message. `…/value` is its value alone, as a file."""
+    """Serve the page of a message. `…/value` sends the value alone as a file."""
     topic = request.path_params["topic"]
     partition, offset = _number(request, "partition"), _number(request, "offset")
     console = console_of(request)
 
     is_file = request.url.path.endswith("/value")
 
-    def ask(clients: Clients) -> tuple[OffsetRange, Message | None, Row]:
+    def read(clients: Clients) -> tuple[OffsetRange, Message | None, Row]:
         [(key, held)] = choose(clients.admin, topic, [partition]).items()
         is_held = held.start_offset <= offset < held.end_offset
         found = read_one(clients.connection.another(), key, held, offset) if is_held else None
         return held, found, {} if found is None or is_file else whole(found).row()
 
-    held, found, shown = await console.cluster.ask(ask)
+    held, found, shown = await console.cluster.run(read)
     if found is None or found.offset != offset:
         more = f"; the next message is at {found.offset}" if found else ""
-        told = f"{topic}-{partition} has no message at offset {offset}: it holds {held.start_offset} up to "
-        return Page("problem.html", "No such message", {"error": f"{told}{held.end_offset}{more}"}, 404)
+        limits = f"its offsets are {held.start_offset} up to {held.end_offset}"
+        reason = f"{topic}-{partition} has no message at offset {offset}: {limits}{more}"
+        return Page("problem.html", "No such message", {"error": reason}, 404)
     if is_file:
         name = _UNSAFE_IN_FILE_NAME.sub("_", f"{topic}-{partition}-{offset}.bin")
         headers = {"content-disposition": f'attachment; filename="{name}"'}
@@ -126,6 +129,8 @@ async def message(request: Request) -> Page | Response:
     document = {
         "topic": topic,
         "message": shown,
+        "form": query(request).choice("form", FORMS, "pretty"),
+        "again": again(shown),
         "older_offset": offset - 1 if offset > held.start_offset else None,
         "newer_offset": offset + 1 if offset + 1 < held.end_offset else None,
     }

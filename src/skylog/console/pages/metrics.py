@@ -9,53 +9,56 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skylog.console.page import Route, console_of
-from skylog.console.prometheus_text import render
+from skylog.console.monitoring.exported import audit_metrics, cluster_metrics, complete_lags
+from skylog.console.rendering.prometheus_text import render
+from skylog.console.server.page import Route, console_of
 from skylog.errors import SkylogError
 
 if TYPE_CHECKING:
     from skylog.console.app import Console
 
-_PATIENCE_S: Final = 2.0
+_TIMEOUT_S: Final = 2.0
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def metrics(request: Request) -> Response:
-    """The broker's metrics of this moment; of a cluster without such a broker, what the console has seen of it."""
+    """Return the metrics of the parent broker or, without one, of the latest snapshot; and those of the audit."""
     console = console_of(request)
     if console.broker is not None:
-        found = await console.broker.metrics()
+        found = complete_lags(await console.broker.metrics(), console.monitor.latest)
     else:
-        await console.watch.first_look()
-        found = console.watch.metrics()
-    # With many groups and partitions this takes seconds.
+        await console.monitor.first_attempt()
+        await console.replicas.first_attempt()
+        found = cluster_metrics(console.monitor.latest, console.replicas.latest, is_up=console.monitor.is_up)
+    found += audit_metrics(await console.audit.windows_of_last_day())
+    # In a thread: with many groups and partitions this takes seconds.
     return Response(await asyncio.to_thread(render, found), media_type=_TEXT)
 
 
 async def health(request: Request) -> Response:
-    """200 while the broker, or the cluster, answers and has no problem of its own; 503 otherwise, with the reasons."""
+    """Return 200 if the broker, or the cluster, responds and reports no problem; otherwise 503 with the reasons."""
     console = console_of(request)
     try:
         if console.broker is not None:
             document = dict(await console.broker.health())
         else:
-            document = await _last_look(console)
+            document = await _cluster_health(console)
     except SkylogError as error:
         document = {"healthy": False, "problems": [str(error)]}
     status = 200 if document["healthy"] else 503
-    if not console.credentials.admit(request):
-        document = {"healthy": document["healthy"]}  # open to everybody, so it tells no names
+    if not console.credentials.accept(request):
+        document = {"healthy": document["healthy"]}  # reasons may contain names, which need credentials
     return Response(orjson.dumps(document), status, media_type="application/json")
 
 
-async def _last_look(console: Console) -> dict[str, Any]:
-    """Probes cost the cluster nothing: it is looked at every few seconds anyway."""
+async def _cluster_health(console: Console) -> dict[str, Any]:
+    """Return the result of the latest snapshot, so that probes send no requests to the cluster."""
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            await console.watch.first_look()
+        async with asyncio.timeout(_TIMEOUT_S):
+            await console.monitor.first_attempt()
     except TimeoutError:
-        return {"healthy": False, "problems": ["the cluster has not been seen yet"]}
-    return {"healthy": console.watch.is_up, "problems": [console.watch.problem] if console.watch.problem else []}
+        return {"healthy": False, "problems": ["there is no snapshot of the cluster yet"]}
+    return {"healthy": console.monitor.is_up, "problems": [console.monitor.problem] if console.monitor.problem else []}
 
 
 ROUTES: Final[tuple[Route, ...]] = (("/metrics", metrics, ["GET"]), ("/health", health, ["GET"]))

@@ -1,0 +1,54 @@
+"""Describes the brokers and replicas of the cluster every few seconds, for the pages.
+
+Apart from the snapshots of `cluster_monitor`, because these wait for brokers that do not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from skylog.client import ClusterDescription
+from skylog.console.cluster.client_pool import ClientPool
+from skylog.console.monitoring.pacing import repeat
+from skylog.errors import SkylogError
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaMonitor:
+    """`latest` is the last description that succeeded. `problem` is the error of the last attempt, or None."""
+
+    def __init__(self, cluster: ClientPool) -> None:
+        self.latest: ClusterDescription | None = None
+        self.taken_at_ms = 0
+        self.problem: str | None = None
+        self._cluster = cluster
+        self._first = asyncio.Event()
+
+    async def run(self) -> None:
+        """Describe the cluster until cancelled."""
+        await repeat(self.refresh)
+
+    async def first_attempt(self) -> None:
+        """Wait until the first description was made or has failed."""
+        await self._first.wait()
+
+    async def refresh(self) -> bool:
+        """Describe the cluster now. Errors go to `problem`; returns whether there was none."""
+        try:
+            self.latest = await self._cluster.run_monitoring(lambda clients: clients.cluster.describe())
+            self.taken_at_ms = int(time.time() * 1000)
+            self.problem = None
+        except SkylogError as error:
+            self.problem = str(error)
+        except Exception:
+            logger.exception("a description of the cluster failed; retrying")
+            self.problem = "a description of the cluster failed; see the console's log"
+        self._first.set()
+        return self.problem is None
+
+    def is_one_of_several(self, node_id: int | None) -> bool:
+        """Whether a broker is known and not the only one."""
+        return node_id is not None and self.latest is not None and len(self.latest.loads()) > 1

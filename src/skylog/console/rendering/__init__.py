@@ -1,0 +1,1 @@
+"""Formatting of numbers and times, plots, pagination, and Prometheus's text format."""

@@ -1,0 +1,1 @@
+"""HTTP: the server and its socket, access control, form fields, and pages as HTML or JSON."""
