@@ -1,1 +1,1 @@
-"""The command line. Reaches a cluster through `client`, like any user; only `serve` builds a broker."""
+"""The command line. Commands access a cluster through `client`, as applications do. Only `serve` creates a broker."""

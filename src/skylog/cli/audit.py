@@ -1,4 +1,4 @@
-"""`skylog audit`: what every tier counted, side by side, and whether it balances."""
+"""`skylog audit`: compares the counts of all tiers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_when
-from skylog.cli.output import fail, note, print_heading, print_json, print_table, stderr, stdout, write
 from skylog.printable import escape_controls, iso_time
+from skylog.terminal import fail, note, print_heading, print_json, print_table, stderr, stdout, write
 
 if TYPE_CHECKING:
     from skylog.audit.report import Tier
     from skylog.audit.verdict import Balance, Sizes
-    from skylog.console.audit_topic import AuditTopic
+    from skylog.audit_topic import AuditTopic
 
 NOT_BALANCED: Final = 1
 NOTHING_TO_JUDGE: Final = 2
-AGAIN_S: Final = 0.25
+RETRY_S: Final = 0.25
 FOREVER_MS: Final = 1 << 62
-SHOWN_FROM: Final = 20_000  # reports; fewer are read in no time
+PROGRESS_FROM: Final = 20_000  # reports; reading fewer takes no noticeable time
 
 _STYLES: Final = {
     "unjudged": "dim",
@@ -39,7 +39,7 @@ _STYLES: Final = {
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="""Compare what producers, brokers and consumers have counted.
+    help="""Compare the message counts of producers, brokers and consumers.
 
     [bold]skylog audit show --since 1h[/]
     """,
@@ -47,41 +47,41 @@ app = typer.Typer(
 
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC", help="Only this one; may be given many times.", show_default="all"),
+    typer.Option("--topic", metavar="TOPIC", help="Only this topic; can be repeated.", show_default="all"),
 ]
 Groups = Annotated[
     list[str] | None,
     typer.Option(
         "--group",
         metavar="GROUP",
-        help="Only this one; may be given many times. With --topic it is missed if it never reported.",
+        help="Only this group; can be repeated. With --topic, it must have reported.",
         show_default="all",
     ),
 ]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="WHEN", help="From a time on: 2024-05-01T12:00, or 30m (ago).")
+    str | None, typer.Option("--since", metavar="WHEN", help="Start at a time: 2024-05-01T12:00, or 30m (ago).")
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only windows that begin before a time.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only windows that start before a time.")]
 Grace = Annotated[
-    str, typer.Option("--grace", metavar="TIME", help="How long after its end a window is open for reports.")
+    str, typer.Option("--grace", metavar="TIME", help="How long a window stays open for reports after its end.")
 ]
 Window = Annotated[
-    str, typer.Option("--window", metavar="TIME", help="How long a window is; as long as the tiers' or longer.")
+    str, typer.Option("--window", metavar="TIME", help="Length of a window; at least that of the tiers.")
 ]
 Tiers = Annotated[
     str | None,
     typer.Option(
         "--tiers",
         metavar="TIERS",
-        help="Those that must have counted in a window, or it is late: produced,stored,consumed,landed.",
+        help="Tiers that must have counted in a window, or it is late: produced,stored,consumed,landed.",
         show_default="none",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which windows to look at, and who must have counted in them."""
+class WindowSelection:
+    """The windows to compare, and the tiers and groups that must have counted in them."""
 
     topics: list[str] | None
     groups: list[str] | None
@@ -101,13 +101,13 @@ class Selection:
         grace: str,
         window: str,
         tiers: str | None,
-    ) -> Selection:
+    ) -> WindowSelection:
         from skylog.audit.counts import SMALLEST_WINDOW_MS
 
         now_ms = _now_ms()
         window_ms = parse_duration_ms(window, "--window")
         if window_ms < SMALLEST_WINDOW_MS:
-            raise typer.BadParameter(f"a window has at least {SMALLEST_WINDOW_MS}ms", param_hint="--window")
+            raise typer.BadParameter(f"must be at least {SMALLEST_WINDOW_MS}ms", param_hint="--window")
         return cls(
             topics or None,
             groups or None,
@@ -119,7 +119,7 @@ class Selection:
         )
 
     def balances(self, reports: AuditTopic, *, is_all_closed: bool = False) -> list[Balance]:
-        """With `is_all_closed` no window counts as open."""
+        """Return the selected windows of `reports`. With `is_all_closed`, no window counts as open."""
         now_ms = FOREVER_MS if is_all_closed else _now_ms()
         found = reports.books(self.window_ms).balance(
             now_ms, self.grace_ms, topics=self.topics, groups=self.groups, required=self.required
@@ -137,7 +137,7 @@ def _parse_tiers(text: str | None) -> frozenset[Tier]:
     names = [] if text is None else [name.strip() for name in text.split(",")]
     unknown = [name for name in names if name not in list(Tier)]
     if unknown:
-        raise typer.BadParameter(f"'{unknown[0]}' is no tier: give some of {','.join(Tier)}", param_hint="--tiers")
+        raise typer.BadParameter(f"'{unknown[0]}' is not a tier: choose from {','.join(Tier)}", param_hint="--tiers")
     return frozenset(map(Tier, names))
 
 
@@ -150,19 +150,19 @@ def show(
     grace: Grace = "2m",
     window: Window = "60s",
     tiers: Tiers = None,
-    with_bytes: Annotated[bool, typer.Option("--bytes", help="Show beside each number how many bytes it is.")] = False,
+    with_bytes: Annotated[bool, typer.Option("--bytes", help="Also show the number of bytes.")] = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show per topic and window what was produced, stored and consumed, and a verdict.
+    """Show the counts of produced, stored, consumed and landed messages per topic and window, with a verdict.
 
-    Every tier is compared with the one before it. See docs/audit.md for the verdicts.
+    Each tier is compared with the one before it. docs/audit.md explains the verdicts.
 
     [bold]skylog audit show --topic orders --since 1h[/]
     """
-    from skylog.console.audit_topic import AuditTopic
+    from skylog.audit_topic import AuditTopic
 
-    selection = Selection.parse(topic, group, since, until, grace, window, tiers)
+    selection = WindowSelection.parse(topic, group, since, until, grace, window, tiers)
     reports = AuditTopic(bootstrap)
     _refresh(reports)
     found = selection.balances(reports)
@@ -172,8 +172,8 @@ def show(
         for name, rows in groupby(found, key=lambda balance: balance.topic):
             print_topic(name, list(rows), with_bytes=with_bytes)
         if not found:
-            note("no report is about what was asked for")
-    _note_oddities(reports)
+            note("no reports match the selection")
+    _note_skipped(reports)
 
 
 @app.command("verify")
@@ -191,25 +191,25 @@ def verify(
             "--wait",
             metavar="SECONDS",
             min=0,
-            help="Wait so long for every window to balance, without any grace.",
+            help="Wait up to this time for all windows to balance; without a grace period.",
             show_default=False,
         ),
     ] = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Exit with 0 if the books balance, 1 if they don't, 2 if there is nothing to judge.
+    """Exit with 0 if the counts balance, 1 if they do not, 2 if there is nothing to judge.
 
-    Windows that are not complete are listed. Those that are still open are not judged, unless it is to --wait.
+    Lists the windows that are not complete. Open windows are not judged, except with --wait.
 
     [bold]skylog audit verify --since 1d[/]
 
     [bold]skylog audit verify --topic orders --tiers produced,stored,consumed --wait 30[/]
     """
     from skylog.audit import NoAuditTopicError
-    from skylog.console.audit_topic import AuditTopic
+    from skylog.audit_topic import AuditTopic
 
-    selection = Selection.parse(topic, group, since, until, grace, window, tiers)
+    selection = WindowSelection.parse(topic, group, since, until, grace, window, tiers)
     reports = AuditTopic(bootstrap)
     deadline = time.monotonic() + (wait_s or 0)
     while True:
@@ -223,13 +223,13 @@ def verify(
         code = exit_code(found)
         if code == 0 or time.monotonic() >= deadline:
             break
-        time.sleep(AGAIN_S)
+        time.sleep(RETRY_S)
     _print_verification(found, code, json=json)
-    _note_oddities(reports)
+    _note_skipped(reports)
     raise typer.Exit(code)
 
 
-# -- what is printed
+# -- output
 
 
 def print_topic(name: str, rows: Sequence[Balance], *, with_bytes: bool) -> None:
@@ -253,7 +253,7 @@ def print_topic(name: str, rows: Sequence[Balance], *, with_bytes: bool) -> None
 
 
 def _each(row: Balance | Sizes, groups: Sequence[str], tables: Sequence[str]) -> list[int | None]:
-    """The numbers of a row, one for each column of its table."""
+    """Return the counts of a row, one for each column."""
     return [row.produced, row.stored, *map(row.consumed.get, groups), *map(row.landed.get, tables)]
 
 
@@ -282,7 +282,7 @@ def _is_judged(balance: Balance) -> bool:
 
 
 def _counts(found: Sequence[Balance]) -> dict[str, int]:
-    """How many windows have each verdict."""
+    """Return the number of windows by verdict."""
     return dict(Counter(balance.verdict.value for balance in found))
 
 
@@ -292,13 +292,13 @@ def _tally(found: Sequence[Balance]) -> str:
 
 
 def balance_object(balance: Balance) -> dict[str, Any]:
-    from skylog.console.balance_document import balance_document
+    from skylog.audit.balance_document import balance_document
 
     return {"window_start": iso_time(balance.window_start_ms), **balance_document(balance)}
 
 
 def _window_time(balance: Balance) -> str:
-    """When it begins, in local time; milliseconds only where they matter."""
+    """Format the start of a window in local time, with milliseconds only if they are not zero."""
     try:
         moment = datetime.fromtimestamp(balance.window_start_ms // 1000)
     except (ValueError, OverflowError, OSError):
@@ -312,7 +312,7 @@ def _or_dash(number: int | None) -> str:
 
 
 def _size(size_bytes: int | None) -> str:
-    """With the units that progress bars have: `1.2 kB`."""
+    """Format a size in the units of progress bars: `1.2 kB`."""
     from rich.filesize import decimal
 
     return "-" if size_bytes is None else decimal(size_bytes)
@@ -322,7 +322,7 @@ def _refresh(reports: AuditTopic) -> None:
     status = stderr.status("")
 
     def show(done: int, total: int) -> None:
-        if total >= SHOWN_FROM:
+        if total >= PROGRESS_FROM:
             status.update(f"read {done:,} of {total:,} reports")
             status.start()
 
@@ -332,11 +332,11 @@ def _refresh(reports: AuditTopic) -> None:
         status.stop()
 
 
-def _note_oddities(reports: AuditTopic) -> None:
+def _note_skipped(reports: AuditTopic) -> None:
     if reports.foreign_count:
-        note(f"{reports.foreign_count:,} messages of the audit topic are no reports and were left out")
+        note(f"{reports.foreign_count:,} messages of the audit topic are not reports and were skipped")
     if reports.begins_ms:
-        note(f"the audit topic begins at {iso_time(reports.begins_ms)}: windows from before that were left out")
+        note(f"the audit topic begins at {iso_time(reports.begins_ms)}: earlier windows were skipped")
 
 
 def _now_ms() -> int:

@@ -1,4 +1,4 @@
-"""`skylog groups`: see how far consumer groups are, move them, delete them."""
+"""`skylog groups`: lists, describes, resets and deletes consumer groups."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes, parse_partitions, parse_when
-from skylog.cli.output import fail, note, print_heading, print_json, print_table, stdout
 from skylog.errors import SkylogError
 from skylog.printable import escape_controls
+from skylog.terminal import fail, note, print_heading, print_json, print_table, stdout
 
 if TYPE_CHECKING:
     from skylog.client import ConsumerGroup, ConsumerGroups, GroupMember, OffsetMove, ResetPlan, ResetTo
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="""See how far consumer groups are, move them, delete them.
+    help="""List, describe, reset and delete consumer groups.
 
     [bold]skylog groups describe billing[/]
     """,
@@ -31,7 +31,7 @@ Groups = Annotated[list[str], typer.Argument(metavar="GROUP…", help="One or mo
 
 @app.command("list")
 def list_groups(json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """List the groups, with how many messages they still have to read.
+    """List the groups and their lag.
 
     [bold]skylog groups list[/]
     """
@@ -40,19 +40,21 @@ def list_groups(json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) 
         print_json([_summary(group) | {"members": len(group.members)} for group in found])
     elif found:
         cells = [
-            (group.name, group.state, group.protocol or "-", len(group.members), f"{group.lag:,}") for group in found
+            (group.name, group.type, group.state, group.protocol or "-", len(group.members), f"{group.lag:,}")
+            for group in found
         ]
-        print_table(["GROUP", "STATE", "PROTOCOL", "MEMBERS", "LAG"], cells, numbers=["MEMBERS", "LAG"])
+        columns = ["GROUP", "TYPE", "STATE", "PROTOCOL", "MEMBERS", "LAG"]
+        print_table(columns, cells, numbers=["MEMBERS", "LAG"])
     else:
-        note("there are no groups yet; one is made when a consumer with a group.id subscribes or commits")
+        note("there are no groups; a group is created when a consumer with a group.id subscribes or commits")
 
 
 @app.command("describe")
 def describe(names: Groups, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Show how far groups are in each partition, and who reads it.
+    """Show the committed offset, lag and member of each partition, and the epochs of a consumer group.
 
-    The lag is what is still to be read: up to the log's end, from the committed offset or, where nothing was committed,
-    from the log's start.
+    The lag is the distance from the committed offset to the log's end. Without a committed offset it counts from the
+    log's start.
 
     [bold]skylog groups describe billing[/]
     """
@@ -65,11 +67,19 @@ def describe(names: Groups, json: AsJson = False, bootstrap: Bootstrap = DEFAULT
 
 
 def _summary(group: ConsumerGroup) -> dict[str, Any]:
-    return {"group": group.name, "state": group.state, "protocol": group.protocol, "lag": group.lag}
+    return {
+        "group": group.name,
+        "type": group.type,
+        "state": group.state,
+        "protocol": group.protocol,
+        "lag": group.lag,
+    }
 
 
 def _description(group: ConsumerGroup) -> dict[str, Any]:
     return _summary(group) | {
+        "epoch": group.epoch,
+        "target_epoch": group.target_epoch,
         "members": [
             {
                 "member_id": member.member_id,
@@ -77,6 +87,8 @@ def _description(group: ConsumerGroup) -> dict[str, Any]:
                 "host": member.host,
                 "instance_id": member.instance_id,
                 "partitions": [key._asdict() for key in member.partitions],
+                "target": None if member.target is None else [key._asdict() for key in member.target],
+                "epoch": member.epoch,
             }
             for member in group.members
         ],
@@ -96,7 +108,12 @@ def _description(group: ConsumerGroup) -> dict[str, Any]:
 
 def _print_description(group: ConsumerGroup) -> None:
     count = f"{len(group.members)} member{'' if len(group.members) == 1 else 's'}"
-    facts = [group.state, *([group.protocol] if group.protocol else []), count, f"total lag {group.lag:,}"]
+    facts = [group.state, *([group.protocol] if group.protocol else []), count]
+    if group.type == "consumer":
+        facts.insert(0, "consumer protocol")
+    if group.epoch is not None:
+        facts.append(f"epoch {group.epoch}, assignment epoch {group.target_epoch}")
+    facts.append(f"total lag {group.lag:,}")
     print_heading(group.name, ", ".join(facts))
     rows: list[tuple[object, ...]] = [
         (
@@ -113,6 +130,20 @@ def _print_description(group: ConsumerGroup) -> None:
     columns = ["TOPIC", "PARTITION", "COMMITTED", "END OFFSET", "LAG", "CLIENT", "HOST", "MEMBER"]
     print_table(columns, rows, numbers=["PARTITION", "COMMITTED", "END OFFSET", "LAG"])
     stdout.print()
+    _print_progress(group)
+
+
+def _print_progress(group: ConsumerGroup) -> None:
+    """Print the members of a consumer group that have not reached their target assignment."""
+    late = [member for member in group.members if member.target is not None and member.target != member.partitions]
+    if late:
+        rows = [
+            (member.member_id, _or_dash(member.epoch), len(member.partitions), len(member.target or ()))
+            for member in late
+        ]
+        columns = ["MEMBER", "EPOCH", "ASSIGNED", "TARGET"]
+        print_table(columns, rows, numbers=columns[1:])
+        stdout.print()
 
 
 def _member_cells(member: GroupMember | None) -> tuple[str, str, str]:
@@ -126,31 +157,31 @@ def _or_dash(number: int | None) -> str:
 @app.command("reset")
 def reset(
     name: Group,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Read everything again.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Skip what is there.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the start of the log.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end of the log.")] = False,
     to_time: Annotated[
         str | None,
-        typer.Option("--to-time", metavar="WHEN", help="To the first message since 2024-05-01T12:00, or 30m (ago)."),
+        typer.Option(
+            "--to-time", metavar="WHEN", help="To the first message at or after 2024-05-01T12:00, or 30m (ago)."
+        ),
     ] = None,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset.")] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="So many further; back, if negative.")
+        int | None, typer.Option("--shift-by", metavar="N", help="Forward by N messages, or backward if N is negative.")
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic", metavar="TOPIC[:0,1…]", help="A topic, or some partitions of it; may be given many times."
-        ),
+        typer.Option("--topic", metavar="TOPIC[:0,1…]", help="A topic, or some of its partitions; can be repeated."),
     ] = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="Every partition that `describe` shows.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions that `describe` shows.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")] = False,
     yes: Yes = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Set the offsets from which a group goes on reading. Its consumers must be stopped.
+    """Set the committed offsets of a group. Its consumers must be stopped.
 
-    What lies outside of the log is moved to its start or end. With --topic the group need not be there yet.
+    Offsets outside the log are moved to its start or end. With --topic, the group does not have to exist.
 
     [bold]skylog groups reset billing --to-time 1h --topic orders --dry-run[/]
 
@@ -158,14 +189,14 @@ def reset(
     """
     to, value = _target(to_earliest, to_latest, to_time, to_offset, shift_by)
     if bool(topic) == all_topics:
-        raise typer.BadParameter("say where: --topic, once or more, or --all-topics")
-    wanted = parse_partitions(topic, "--topic") if topic else None
+        raise typer.BadParameter("choose the partitions: --topic, which can be repeated, or --all-topics")
+    partitions = parse_partitions(topic, "--topic") if topic else None
     groups = _groups(bootstrap)
-    plan = groups.plan_reset(name, to, value, wanted)
+    plan = groups.plan_reset(name, to, value, partitions)
     if not dry_run:
         plan.group.check_inactive()
         if not yes:
-            _want_terminal("a reset forgets how far the group was", "look first with --dry-run, then say so with --yes")
+            _require_terminal("a reset replaces the committed offsets", "check with --dry-run, then confirm with --yes")
     if not json:
         _print_plan(plan)
     where = f"{len(plan.moves)} partition{'' if len(plan.moves) == 1 else 's'}"
@@ -205,8 +236,8 @@ def _print_plan(plan: ResetPlan) -> None:
     print_table(columns, rows, numbers=columns[1:])
     for move in plan.moves:
         if move.is_clamped:
-            limits = f"from {move.offsets.start_offset} up to {move.offsets.end_offset}"
-            note(f"{move.partition} has the offsets {limits}: {move.to_offset} instead of {move.wanted_offset}")
+            limits = f"from {move.offsets.start_offset} to {move.offsets.end_offset}"
+            note(f"{move.partition} has offsets {limits}: {move.wanted_offset} was changed to {move.to_offset}")
 
 
 def _move(move: OffsetMove) -> dict[str, Any]:
@@ -220,17 +251,17 @@ def _move(move: OffsetMove) -> dict[str, Any]:
 
 
 def _outcome(plan: ResetPlan) -> str:
-    """What to say after a dry run."""
+    """Return the note after a dry run."""
     try:
         plan.group.check_inactive()
     except SkylogError as error:
-        return f"nothing was changed, and could not be now: {error}"
-    return "nothing was changed: this was a dry run"
+        return f"dry run: nothing was changed; the reset would fail now: {error}"
+    return "dry run: nothing was changed"
 
 
 @app.command("delete")
 def delete(names: Groups, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Delete groups and the offsets they have committed. Their consumers must be stopped.
+    """Delete groups and their committed offsets. Their consumers must be stopped.
 
     [bold]skylog groups delete billing --yes[/]
     """
@@ -240,16 +271,16 @@ def delete(names: Groups, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTS
     for group in found:
         group.check_inactive()
     if not yes:
-        _want_terminal("deleting groups cannot be undone", "say so with --yes")
+        _require_terminal("deleting groups cannot be undone", "confirm with --yes")
         count = sum(each.committed_offset is not None for group in found for each in group.partitions)
         _ask(f"Delete {', '.join(unique)} with {count:,} committed offsets?", "nothing was deleted")
     groups.delete_groups(unique)
     note(f"deleted {', '.join(unique)}")
 
 
-def _want_terminal(danger: str, advice: str) -> None:
+def _require_terminal(danger: str, advice: str) -> None:
     if not sys.stdin.isatty():
-        fail(f"{danger}: without a terminal to ask in, {advice}")
+        fail(f"{danger}: stdin is not a terminal, so {advice}")
 
 
 def _ask(question: str, refusal: str) -> None:

@@ -1,4 +1,4 @@
-"""How a long-running command logs on stderr: as text for people, or as one JSON object per line for collectors."""
+"""The log format of long-running commands on stderr: text for people, or one JSON object per line for collectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LogFormat(StrEnum):
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as {"time", "level", "logger", "message"}, and "exception" with the traceback where there is one."""
+    """Formats a record as {"time", "level", "logger", "message"}, plus "exception" with the traceback, if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -37,10 +37,16 @@ class JsonFormatter(logging.Formatter):
 
 
 def start_logging(level: str, log_format: LogFormat = LogFormat.TEXT) -> None:
-    """Log on stderr from now on. Raises ConfigError."""
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
-        raise ConfigError(f"--log-level {level}: expected debug, info, warning or error")
+    """Configure logging on stderr. Raises ConfigError for an unknown level."""
+    number = check_level(level)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else logging.Formatter(TEXT_FORMAT))
     logging.basicConfig(level=number, handlers=[handler])
+
+
+def check_level(level: str) -> int:
+    """Return the number of a log level. Raises ConfigError for an unknown level."""
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ConfigError(f"--log-level {level}: expected debug, info, warning or error")
+    return number

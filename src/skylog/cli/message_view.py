@@ -1,4 +1,4 @@
-"""How `skylog tail` shows a message: as a line for pipes, in colour for people."""
+"""Formats a message for `skylog tail` and `skylog log dump`: as a line for pipes, in colour for terminals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _highlight = JSONHighlighter()
 
 
 class FileMessage(NamedTuple):
-    """A message that was found in a file. `timestamp_ms` is negative where it has none."""
+    """A message read from a log file. `timestamp_ms` is negative if it has none."""
 
     topic: str
     partition: int
@@ -28,13 +28,13 @@ class FileMessage(NamedTuple):
 
 
 def as_line(message: Message | FileMessage, *, meta: bool, pretty: bool) -> str:
-    """For pipes: the value on one line, or indented if it is JSON and `pretty`; before it, if wanted, the rest."""
+    """Format the value on one line, or indented if it is JSON and `pretty`. With `meta`, the prefix precedes it."""
     value = _value_text(message.value, pretty)
     return f"{prefix(message)}\t{value}\n" if meta else f"{value}\n"
 
 
 def as_rich(message: Message | FileMessage, *, meta: bool, pretty: bool) -> Text:
-    """For people: the rest dimmed, then the value, coloured if it is JSON. Nothing in it is taken as markup."""
+    """Format the value for terminals, coloured if it is JSON. With `meta`, add a dimmed prefix. Ignores markup."""
     value = Text(_value_text(message.value, pretty))
     if message.value is None:
         value.stylize("dim italic")
@@ -44,7 +44,7 @@ def as_rich(message: Message | FileMessage, *, meta: bool, pretty: bool) -> Text
 
 
 def prefix(message: Message | FileMessage) -> str:
-    """Partition, offset, time, key and headers, for the eye."""
+    """Format partition, offset, time, key and headers as text."""
     parts = [f"{message.partition}:{message.offset}", iso_time(message.timestamp_ms) or "-"]
     if message.key is not None:
         parts.append(f"key={as_text(message.key)}")

@@ -1,10 +1,11 @@
-"""Options that several commands share, and how their values are read."""
+"""Options shared by several commands, and parsers for their values."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,30 +13,42 @@ import typer
 
 from skylog.config import read_properties
 from skylog.errors import ConfigError
+from skylog.units import byte_count, duration_ms
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
 Bootstrap = Annotated[
     str,
     typer.Option(
-        "--bootstrap", metavar="HOST:PORT", envvar="SKYLOG_BOOTSTRAP", help="A broker of the cluster, or several: a,b."
+        "--bootstrap",
+        metavar="HOST:PORT",
+        envvar="SKYLOG_BOOTSTRAP",
+        help="One or more brokers of the cluster, separated by commas.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Configs = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="A configuration key of the topic; may be given many times."),
+    typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; can be repeated."),
 ]
 
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-_DURATION: Final = re.compile(r"(?:\d+(?:ms|s|m|h|d|w))+")
-_DURATION_PART: Final = re.compile(r"(\d+)(ms|s|m|h|d|w)")
+
+class CodecName(StrEnum):
+    """The compression codecs that `--codec` accepts."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
 _NUMBERS: Final = re.compile(r"\d+(?:,\d+)*", re.ASCII)
 
 
 def parse_pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
-    """`key=value` texts of a repeatable option, in order."""
+    """Parse the `key=value` texts of a repeatable option, in order."""
     pairs = []
     for text in texts or ():
         key, separator, value = text.partition("=")
@@ -46,7 +59,7 @@ def parse_pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str
 
 
 def parse_partitions(texts: Iterable[str], option: str) -> dict[str, set[int] | None]:
-    """The partitions that `topic:0,1` texts name, by topic; None for all of them, which `topic` stands for."""
+    """Parse `topic:0,1` and `topic` texts. Returns partitions by topic; None means all partitions."""
     topics: dict[str, set[int] | None] = {}
     for text in texts:
         topic, separator, numbers = text.partition(":")
@@ -58,33 +71,46 @@ def parse_partitions(texts: Iterable[str], option: str) -> dict[str, set[int] | 
     return topics
 
 
+def parse_numbers(text: str, option: str) -> list[int]:
+    """Parse a list such as `1,2,3`."""
+    if not _NUMBERS.fullmatch(text):
+        raise typer.BadParameter(f"expected numbers such as 1,2,3, got '{text}'", param_hint=option)
+    return list(dict.fromkeys(map(int, text.split(","))))
+
+
+def parse_bytes(text: str, option: str) -> int:
+    """Parse a positive number of bytes such as `50MB`, `512KiB` or `1000000`."""
+    count = byte_count(text)
+    if not count:
+        raise typer.BadParameter(f"'{text}' is not a number of bytes: use a form such as 50MB", param_hint=option)
+    return count
+
+
 def parse_when(text: str, now_ms: int, option: str = "--time") -> int:
-    """Milliseconds since 1970 of `2024-05-01T12:00`, local unless it has a zone, or of `1h30m`, so long ago."""
-    if _DURATION.fullmatch(text):
-        return max(now_ms - _duration_ms(text), 0)
+    """Parse a time to milliseconds since 1970: `2024-05-01T12:00` (local unless it has a zone), or `1h30m` (ago)."""
+    ago_ms = duration_ms(text)
+    if ago_ms is not None:
+        return max(now_ms - ago_ms, 0)
     try:
         moment = datetime.fromisoformat(text)
         return max(int(moment.timestamp() * 1000), 0)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"'{text}' is no time: give ISO 8601 such as 2024-05-01T12:00, or how long ago, such as 30m or 2h",
+            f"'{text}' is not a time: use ISO 8601 such as 2024-05-01T12:00, or a duration ago such as 30m or 2h",
             param_hint=option,
         ) from None
 
 
 def parse_duration_ms(text: str, option: str) -> int:
-    """Milliseconds of `90s` or `1h30m`."""
-    if not _DURATION.fullmatch(text):
-        raise typer.BadParameter(f"'{text}' is no length of time: give such as 30s, 2m or 1h30m", param_hint=option)
-    return _duration_ms(text)
-
-
-def _duration_ms(text: str) -> int:
-    return sum(int(count) * _UNITS_MS[unit] for count, unit in _DURATION_PART.findall(text))
+    """Parse a duration such as `90s` or `1h30m` to milliseconds."""
+    found = duration_ms(text)
+    if found is None:
+        raise typer.BadParameter(f"'{text}' is not a duration: use a form such as 30s, 2m or 1h30m", param_hint=option)
+    return found
 
 
 def read_settings(path: Path | None, texts: Iterable[str], option: str) -> dict[str, str]:
-    """The settings of the file of `--config`, if any, and of the KEY=VALUE texts of `option`, which go before it."""
+    """Read settings from the `--config` file, if any, and the KEY=VALUE texts of `option`, which take precedence."""
     values: dict[str, str] = {}
     if path is not None:
         try:
@@ -94,6 +120,6 @@ def read_settings(path: Path | None, texts: Iterable[str], option: str) -> dict[
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator:
-            raise ConfigError(f"{option}: expected KEY=VALUE")  # without the text, which may be a secret
+            raise ConfigError(f"{option}: expected KEY=VALUE")  # omits the text, which may be a secret
         values[key.strip()] = value.strip()
     return values

@@ -1,4 +1,4 @@
-"""`skylog replay`: send a range of a topic again, into another topic."""
+"""`skylog replay`: copies a range of a topic into another topic."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_when
-from skylog.cli.output import fail, note, print_json, stderr
-from skylog.cli.produce import CodecName
+from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, CodecName, parse_when
 from skylog.errors import SkylogError
+from skylog.terminal import fail, note, print_json, stderr
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -43,67 +42,91 @@ def replay(
         ),
     ],
     into: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--into",
             metavar="TOPIC",
-            help="Where to send to; created with as many partitions if it is not there.",
+            help="The target topic; created with the same number of partitions if it does not exist.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    back: Annotated[
+        bool,
+        typer.Option("--back", help="Send dead letters back to the topics that they came from, instead of --into."),
+    ] = False,
     end: Annotated[
         str,
-        typer.Option("--to", metavar="WHERE", help="Where to end, without what is there; end is the end as of now."),
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="The end of the range (exclusive), in the same forms; end is the current end of the log.",
+        ),
     ] = "end",
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", min=0, help="Only this one; may be given many times.", show_default="all"),
+        typer.Option("--partition", min=0, help="Only this partition; can be repeated.", show_default="all"),
     ] = None,
     rate: Annotated[
-        int | None, typer.Option("--rate", min=1, help="Messages per second at most.", show_default="no limit")
+        int | None, typer.Option("--rate", min=1, help="Maximum messages per second.", show_default="no limit")
     ] = None,
     keep_partitions: Annotated[
         bool | None,
         typer.Option(
             "--keep-partitions/--by-key",
-            help="Send to the partition of the same number, or to the one of the key.",
-            show_default="same number if both have equally many",
+            help="Choose the partition with the same number, or by key.",
+            show_default="same number if both topics have as many",
         ),
     ] = None,
-    codec: Annotated[CodecName, typer.Option("--codec", help="How batches are compressed.")] = CodecName.NONE,
+    codec: Annotated[CodecName, typer.Option("--codec", help="Compression codec.")] = CodecName.NONE,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     into_bootstrap: Annotated[
         str | None,
-        typer.Option("--into-bootstrap", metavar="HOST:PORT", help="The cluster of TOPIC.", show_default="--bootstrap"),
+        typer.Option(
+            "--into-bootstrap", metavar="HOST:PORT", help="The cluster of the target topic.", show_default="--bootstrap"
+        ),
     ] = None,
 ) -> None:
-    """Send a range of a topic's messages again, with their keys, headers and times.
+    """Copy a range of a topic's messages, with their keys, headers and timestamps.
 
-    The range is settled at the start, so a topic can be replayed into itself. Retention goes by a message's own time:
-    old messages may soon be deleted from a topic that does not keep them. Ctrl-C stops, and tells how to continue.
+    The range is fixed at the start, so a topic can be replayed into itself. Retention uses the original timestamps, so
+    the target topic may soon delete old messages. Ctrl-C stops the replay and prints the command that continues it.
 
     [bold]skylog replay orders --from 2h --into orders-again[/]
 
     [bold]skylog replay orders --from 1200 --to 1300 --partition 0 --into debug --rate 100[/]
-    """
-    from skylog.client import Admin, Connection, Replay, plan_replay
 
+    [bold]skylog replay orders.dead --from start --back[/]
+    """
+    from skylog.client import Admin, Connection, Replay, plan_replay, plan_return
+
+    if (into is None) is not back:
+        raise typer.BadParameter("choose one: --into TOPIC, or --back for dead letters", param_hint="--into")
     now_ms = time.time_ns() // 1_000_000
     places = _place(start, now_ms, "--from"), _place(end, now_ms, "--to")
     origin, destination = Connection(bootstrap), Connection(into_bootstrap or bootstrap)
-    plan = plan_replay(
-        Admin(origin),
-        Admin(destination),
-        source,
-        into,
-        start=places[0],
-        end=places[1],
-        partitions=partition,
-        keep_partitions=keep_partitions,
-    )
+    if into is None:
+        plan = plan_return(
+            Admin(origin),
+            source,
+            start=places[0],
+            end=places[1],
+            partitions=partition,
+            keep_partitions=keep_partitions is not False,
+        )
+    else:
+        plan = plan_replay(
+            Admin(origin),
+            Admin(destination),
+            source,
+            into,
+            start=places[0],
+            end=places[1],
+            partitions=partition,
+            keep_partitions=keep_partitions,
+        )
     if source == into and origin.bootstrap == destination.bootstrap:
-        note(f"'{source}' is replayed into itself: its consumers will see these messages again")
+        note(f"'{source}' is replayed into itself: its consumers will receive these messages again")
     running = Replay(plan, origin, destination, rate_limit=rate, codec=codec.value)
     failure: SkylogError | None = None
     try:
@@ -116,7 +139,7 @@ def replay(
         options |= {"--codec": codec.value}
         note(f"continue with: {_continuation(running, options)}")
         if failure is not None:
-            fail(f"{failure}; what was sent last may be there twice if you continue")
+            fail(f"{failure}; if you continue, the last messages may be duplicated")
         fail("interrupted", INTERRUPTED)
 
 
@@ -137,7 +160,7 @@ def _place(text: str, now_ms: int, option: str) -> Place:
 
 
 def _run(running: Replay) -> None:
-    """Run to the end, or until the first signal; a second one is not waited for."""
+    """Run to the end or the first signal. A second signal has its default effect."""
     plan = running.plan
     start_offsets = sum(offsets.start_offset for offsets in plan.ranges.values())
     with _stopped_by_signals(running), _progress_bar() as bar:
@@ -189,9 +212,10 @@ def _report(running: Replay, *, json: bool) -> None:
     if json:
         print_json(_as_object(running.plan, running))
     speed = progress.messages / max(progress.elapsed_s, 1e-9)
-    how = "each into the partition of the same number" if running.plan.keeps_partitions else "by key"
+    how = "to the same partitions" if running.plan.keeps_partitions else "by key"
+    target = running.plan.target if running.plan.is_back else f"'{running.plan.target}'"
     note(
-        f"replayed {progress.messages:,} messages of '{running.plan.source}' into '{running.plan.target}', {how}, "
+        f"replayed {progress.messages:,} messages of '{running.plan.source}' into {target}, {how}, "
         f"in {progress.elapsed_s:.2f} s ({speed:,.0f} messages/s)"
     )
 
@@ -200,7 +224,7 @@ def _as_object(plan: ReplayPlan, running: Replay) -> dict[str, Any]:
     progress = running.progress
     return {
         "source": plan.source,
-        "into": plan.target,
+        "into": None if plan.is_back else plan.target,
         "created": plan.new_partitions is not None,
         "keeps_partitions": plan.keeps_partitions,
         "complete": running.is_complete,
@@ -219,7 +243,7 @@ def _as_object(plan: ReplayPlan, running: Replay) -> dict[str, Any]:
 
 
 def _continuation(running: Replay, options: dict[str, object]) -> str:
-    """The command that does the rest."""
+    """Return the command that copies the rest."""
     plan, next_offsets = running.plan, running.progress.next_offsets
     left = {
         key.partition: offsets
@@ -229,7 +253,8 @@ def _continuation(running: Replay, options: dict[str, object]) -> str:
     words = ["skylog", "replay", plan.source]
     words += ["--from", ",".join(f"{number}:{next_offsets[number]}" for number in left)]
     words += ["--to", ",".join(f"{number}:{offsets.end_offset}" for number, offsets in left.items())]
-    words += ["--into", plan.target, "--keep-partitions" if plan.keeps_partitions else "--by-key"]
+    words += ["--back"] if plan.is_back else ["--into", plan.target]
+    words += ["--keep-partitions" if plan.keeps_partitions else "--by-key"]
     for option, value in options.items():
         if value not in (None, DEFAULT_BOOTSTRAP, CodecName.NONE.value):
             words += [option, str(value)]

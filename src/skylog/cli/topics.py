@@ -1,4 +1,4 @@
-"""`skylog topics`: create, look at, change and delete topics."""
+"""`skylog topics`: creates, lists, describes, changes and deletes topics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, parse_pairs
-from skylog.cli.output import fail, note, print_json, print_table, stdout
+from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, Yes, parse_pairs
 from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.terminal import fail, note, print_json, print_table, stdout
 
 if TYPE_CHECKING:
     from skylog.client import Admin, ConfigValue, OffsetRange, Topic
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="""Create, look at, change and delete topics.
+    help="""Create, list, describe, change and delete topics.
 
     [bold]skylog topics create orders --partitions 4[/]
     """,
@@ -32,15 +32,15 @@ Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="One or more
 def create(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="How many partitions.", show_default="the broker's")
+        int | None, typer.Option("--partitions", min=1, help="Number of partitions.", show_default="the broker's")
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", min=1, help="On how many brokers.", show_default="the broker's"),
+        typer.Option("--replication-factor", min=1, help="Number of replicas.", show_default="the broker's"),
     ] = None,
     config: Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Be content if the topic is there already.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the topic already exists.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -55,18 +55,18 @@ def create(
     except KafkaError as error:
         if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
             raise
-        note(f"topic '{name}' is there already; it is left as it is")
+        note(f"topic '{name}' already exists and was not changed")
     else:
         note(f"created topic '{name}'")
 
 
 @app.command("list")
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Also the cluster's own topics.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """List the topics, with how many messages they hold.
+    """List the topics and their number of messages.
 
     [bold]skylog topics list[/]
     """
@@ -88,19 +88,19 @@ def list_topics(
         cells = [(row["name"], row["partitions"], f"{row['messages']:,}") for row in rows]
         print_table(["NAME", "PARTITIONS", "MESSAGES"], cells, numbers=["PARTITIONS", "MESSAGES"])
     else:
-        note("there are no topics yet; create one with: skylog topics create NAME")
+        note("there are no topics; create one with: skylog topics create NAME")
 
 
 @app.command("describe")
 def describe(
     names: Names,
     all_configs: Annotated[
-        bool, typer.Option("--all-configs", help="Every configuration key, not only those that were changed.")
+        bool, typer.Option("--all-configs", help="Show all settings, not only those that were changed.")
     ] = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show the partitions of topics with their leaders and offsets, and what is configured.
+    """Show the partitions of topics with their leaders and offsets, and their settings.
 
     [bold]skylog topics describe orders --all-configs[/]
     """
@@ -160,16 +160,16 @@ def _print_description(topic: Topic, ranges: dict[TopicPartition, OffsetRange], 
 def alter(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="How many it shall have; it cannot shrink.")
+        int | None, typer.Option("--partitions", min=1, help="New number of partitions; it can only grow.")
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="KEY", help="A key that shall have its default again."),
+        typer.Option("--delete-config", metavar="KEY", help="A setting to reset to its default."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Change a topic's configuration, or give it more partitions.
+    """Change a topic's settings, or add partitions.
 
     [bold]skylog topics alter orders --config retention.ms=3600000 --delete-config segment.bytes[/]
     """
@@ -187,14 +187,14 @@ def alter(
         try:
             admin.add_partitions(name, partitions)
         except SkylogError as error:
-            fail(f"{error} (the configuration has been changed)" if changes else str(error))
+            fail(f"{error} (the settings have been changed)" if changes else str(error))
     note(f"changed topic '{name}'")
 
 
 @app.command("delete")
 def delete(
     names: Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Delete topics and all their messages.
@@ -206,7 +206,7 @@ def delete(
     topics = admin.describe_topics(unique)
     if not yes:
         if not sys.stdin.isatty():
-            fail("deleting topics cannot be undone: without a terminal to ask in, say so with --yes")
+            fail("deleting topics cannot be undone: stdin is not a terminal, so confirm with --yes")
         ranges = admin.offset_ranges([each for topic in topics for each in topic.topic_partitions])
         count = sum(len(each) for each in ranges.values())
         if not typer.confirm(f"Delete {', '.join(unique)} with {count:,} messages?", err=True):

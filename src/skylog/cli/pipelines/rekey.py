@@ -1,4 +1,4 @@
-"""`skylog pipeline run rekey`: a topic once more under another key."""
+"""`skylog pipeline run rekey`: copies a topic under another key."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
-from skylog.cli.output import note
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, checked_directory, running
+from skylog.cli.pipelines.job_options import IntoPartitions, JobOptions, with_options
+from skylog.cli.pipelines.running import Work, running
+from skylog.terminal import note
 
 
+@with_options
 def rekey(
     sources: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics to read.", show_default=False)],
     key: Annotated[
@@ -19,63 +20,50 @@ def rekey(
         typer.Option(
             "--key",
             metavar="EXPR",
-            help="The new key: an expression of Spark SQL over the event's fields, such as attributes.page, "
-            "and the record's, such as record.partition.",
+            help="The new key: a Spark SQL expression over fields of the event, such as attributes.page, "
+            "and of the record, such as record.partition.",
             show_default=False,
         ),
     ],
     into: Annotated[str, typer.Option("--into", metavar="TOPIC", help="The topic to write.", show_default=False)],
-    partitions: Annotated[
-        int | None,
-        typer.Option("--partitions", min=1, help="Of the topic, if it has to be made.", show_default="the broker's"),
-    ] = None,
+    partitions: IntoPartitions = None,
     schema: Annotated[
         str | None,
-        typer.Option("--schema", metavar="DDL", help="The values' fields.", show_default="those of skylog's events"),
+        typer.Option(
+            "--schema", metavar="DDL", help="The fields of the values.", show_default="those of skylog's events"
+        ),
     ] = None,
     state: Annotated[
         Path | None,
         typer.Option(
             "--state",
             metavar="DIR",
-            help="Where progress is kept.",
+            help="Directory of the job's state.",
             show_default="skylog-state/rekey-TOPIC-to-TOPIC",
-            callback=checked_directory,
         ),
     ] = None,
-    group: Annotated[str, typer.Option("--group", help="The consumer group that shows the progress.")] = "rekey",
-    max_offsets: Annotated[
-        int | None, typer.Option("--max-offsets", min=1, help="In one batch, at most.", show_default="all there are")
-    ] = None,
-    option: SourceOptions = None,
-    once: Once = False,
-    every: Every = None,
-    master: Master = "local[*]",
-    conf: SparkConf = None,
-    json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    *,
+    options: JobOptions,
 ) -> None:
-    """Write a topic once more under another key: the same values, headers and times, each record once.
+    """Copy a topic under another key, with the same values, headers and timestamps, each record exactly once.
 
     [bold]skylog pipeline run rekey page_views --key attributes.page --into views_by_page --partitions 4[/]
     """
     if into in sources:
         raise typer.BadParameter("a topic cannot be rekeyed into itself", param_hint="--into")
     state = state or Path("skylog-state", f"rekey-{'-'.join(sources)}-to-{into}")
-    options = dict(parse_pairs(option, "--option"))
-    work = Work(bootstrap, sources, into, options)
-    with running("rekey", once=once, every=every, master=master, conf=conf, as_json=json, work=work) as run:
-        from skylog.spark.jobs.event_fields import EVENT_SCHEMA
-        from skylog.spark.jobs.rekey import Rekey
-        from skylog.spark.jobs.runner import plain_errors, run_queries
-        from skylog.spark.jobs.schedule import ONCE
-        from skylog.spark.jobs.target_topic import ensure_topic
+    cluster = options.cluster()
+    work = Work(cluster, sources, into)
+    with running("rekey", options, work) as run:
+        from skylog.pipeline.event_parser import ENVELOPE
+        from skylog.pipeline.job_definition import JobRun
+        from skylog.pipeline.jobs.rekey import OPTIONS, rekey_job
+        from skylog.pipeline.topic import Topic
 
-        if ensure_topic(bootstrap, into, partitions):
+        topic = Topic(into, partitions)
+        if topic.ensure(cluster, sources[0]):
             note(f"created topic '{into}'")
-        job = Rekey(bootstrap, sources, into, key, state, schema or EVENT_SCHEMA, group, max_offsets, options)
-        schedule = ONCE if run.schedule.has_rounds else run.schedule  # a round works through all that is there
-        for _ in run.schedule.rounds(run.stop):
-            with plain_errors("rekey"):
-                query = job.start(run.spark, schedule)
-            run_queries("rekey", [query], run.stop, run.report)
+        job = rekey_job(sources, topic, key, schema or ENVELOPE)
+        group = options.group or "rekey"
+        how = JobRun(run.schedule, run.stop, run.report, group, options.max_offsets, OPTIONS, state)
+        job.run_with(run.spark, cluster, how)

@@ -1,4 +1,4 @@
-"""What the jobs' commands share: the options of a run, the session, progress, and the end on Ctrl-C."""
+"""Code shared by the job commands: the Spark session, progress, and stopping on Ctrl-C. Options: `job_options`."""
 
 from __future__ import annotations
 
@@ -6,127 +6,84 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from threading import Event
-from types import FrameType, MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from skylog.cli.options import parse_duration_ms, parse_pairs
-from skylog.cli.output import note, write
+from skylog.cli.pipelines.job_options import JobOptions, RunOptions, StreamOptions
 from skylog.cli.requirements import check_requirements
-from skylog.spark.jobs.directories import DirectoryError, check_directory
+from skylog.terminal import note, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from skylog.spark.jobs.runner import Progress
-    from skylog.spark.jobs.schedule import Schedule
-    from skylog.spark.jobs.status_publisher import StatusPublisher
-
-KAFKA: Final = "kafka."
-
-Once = Annotated[bool, typer.Option("--once", help="Work through what is there, and end.")]
-Every = Annotated[
-    str | None,
-    typer.Option("--every", metavar="TIME", help="Work at intervals: 30s, 1h.", show_default="continuously"),
-]
-Master = Annotated[str, typer.Option("--master", metavar="URL", help="The Spark cluster; local[*] is this machine.")]
-SparkConf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given many times."),
-]
+    from skylog.pipeline.cluster import Cluster
+    from skylog.pipeline.job_definition import Job
+    from skylog.pipeline.runner import Progress
+    from skylog.pipeline.schedule import Schedule
+    from skylog.pipeline.status_publisher import StatusPublisher
 
 
-SourceOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="KEY=VALUE",
-        help="An option of the data source, such as failOnDataLoss=false; may be given many times.",
-    ),
-]
-
-
-def checked_directory(path: Path | None) -> Path | None:
-    """A callback for options that name a directory: URIs are refused before Spark starts."""
-    if path is not None:
-        try:
-            check_directory(path)
-        except DirectoryError as error:
-            raise typer.BadParameter(str(error)) from error
+def checked_table(path: str | None) -> str | None:
+    """Check the path of a table. A callback of Typer that rejects other URIs before Spark starts."""
+    if path is not None and "://" in path and not path.startswith(("s3://", "s3a://")):
+        raise typer.BadParameter(f"'{path}': tables are in a directory or in an S3-compatible store (s3://bucket/path)")
     return path
 
 
 class Work(NamedTuple):
-    """What a job does, as the console names it: from which topics of which cluster, and into what.
+    """The source and target of a job, as the console shows them."""
 
-    `options` are those of the data source, which say how to reach the cluster.
-    """
-
-    bootstrap: str
+    cluster: Cluster
     topics: Sequence[str]
     into: object = None
-    options: Mapping[str, str] = MappingProxyType({})
 
     def publisher(self, kind: str) -> StatusPublisher:
-        from skylog.spark.jobs.status_publisher import StatusPublisher
+        from skylog.pipeline.status_publisher import StatusPublisher
 
         where = "" if self.into is None else f" -> {self.into}"
-        config = {key[len(KAFKA) :]: value for key, value in self.options.items() if key.lower().startswith(KAFKA)}
-        return StatusPublisher(self.bootstrap, f"{kind}: {', '.join(self.topics)}{where}", kind, self.topics, config)
+        return StatusPublisher(self.cluster, f"{kind}: {', '.join(self.topics)}{where}", kind, self.topics)
 
 
 class Running(NamedTuple):
-    """A job's surroundings: Spark, when to work, when to stop, whom to tell. `tell` tells the console only."""
+    """The context of a job. `report` shows progress in the terminal and the console, `publish` only in the console."""
 
     spark: SparkSession
     schedule: Schedule
     stop: Event
     report: Callable[[Progress], None]
-    tell: Callable[[Progress], None]
+    publish: Callable[[Progress], None]
 
 
 @contextmanager
-def running(
-    name: str,
-    *,
-    once: bool,
-    every: str | None,
-    master: str,
-    conf: list[str] | None,
-    as_json: bool,
-    work: Work,
-) -> Iterator[Running]:
-    """Start Spark for a job, and stop it at the end; the console is told of the `work` all along.
+def running(name: str, options: RunOptions, work: Work) -> Iterator[Running]:
+    """Start Spark for a job and stop it at the end. Publishes the status of the `work` for the console.
 
-    The first Ctrl-C lets the batch at hand be finished.
+    The first Ctrl-C stops the job after the current batch.
     """
-    if once and every is not None:
-        raise typer.BadParameter("--once and --every exclude each other", param_hint="--once")
-    every_s = None if once else (parse_duration_ms(every, "--every") / 1000 if every else 0.0)
-    settings = dict(parse_pairs(conf, "--conf"))
-    check_requirements(needs_java=not master.startswith("sc://"))
-    from skylog.spark.jobs.status_publisher import ReportedSchedule
+    every_s, settings = options.every_s, options.spark_settings
+    check_requirements(needs_java=not options.master.startswith("sc://"))
+    from skylog.pipeline.status_publisher import ReportedSchedule
     from skylog.spark.session import start_session
 
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    spark = start_session(f"skylog-{name}", master, settings)
+    spark = start_session(f"skylog-{name}", options.master, settings)
     stop = Event()
 
     def end(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        note(f"{name}: stopping after what is at hand; once more ends it at once, and nothing is lost")
+        note(f"{name}: stopping after the current batch; press Ctrl-C again to stop immediately, without data loss")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    show = _print_json if as_json else _print
+    show = _print_json if options.json else _print
     try:
         with work.publisher(name) as status:
 
@@ -139,6 +96,17 @@ def running(
         spark.stop()
 
 
+def run_job(job: Job, cluster: Cluster, options: JobOptions) -> None:
+    """Run a job of `skylog.pipeline` with the options of its command."""
+    with running(job.name, options, Work(cluster, job.reads, job.into.target)) as run:
+        from skylog.pipeline.job_definition import JobRun
+
+        state = options.state if isinstance(options, StreamOptions) else None
+        group = options.group or job.name
+        how = JobRun(run.schedule, run.stop, run.report, group, options.max_offsets, state=state)
+        job.run_with(run.spark, cluster, how)
+
+
 def _print(progress: Progress) -> None:
     lag = "" if progress.lag < 0 else f", lag {progress.lag:,}"
     note(f"{progress.job}: batch {progress.batch}: {progress.records:,} records in {progress.seconds:.1f} s{lag}")
@@ -146,4 +114,4 @@ def _print(progress: Progress) -> None:
 
 def _print_json(progress: Progress) -> None:
     write(json.dumps(asdict(progress)) + "\n")
-    sys.stdout.flush()  # a reader of a pipe need not wait for more
+    sys.stdout.flush()  # the reader of a pipe gets each line immediately

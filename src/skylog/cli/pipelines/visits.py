@@ -1,4 +1,4 @@
-"""`skylog pipeline run visits`: visits per organisation and day into a database."""
+"""`skylog pipeline run visits`: counts visits per organisation and day in a database."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from urllib.parse import urlsplit
 
 import typer
 
-from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
-from skylog.cli.pipelines.running import Every, Master, Once, SourceOptions, SparkConf, Work, running
+from skylog.cli.pipelines.job_options import JobOptions, SourceTopics, with_options
+from skylog.cli.pipelines.running import Work, running
 
 
+@with_options
 def visits(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics of events.", show_default=False)],
+    topics: SourceTopics,
     database: Annotated[
         str,
         typer.Option(
@@ -23,54 +24,44 @@ def visits(
         ),
     ] = "sqlite:///visits.db",
     table: Annotated[
-        str, typer.Option("--table", help="The table of the counts; its offsets are beside it.")
+        str, typer.Option("--table", help="The table of the counts; its offsets are stored beside it.")
     ] = "visits",
     event: Annotated[
-        str, typer.Option("--event", metavar="NAME", help="The events that are visits; * is all of them.")
+        str, typer.Option("--event", metavar="NAME", help="The name of the events to count as visits; * counts all.")
     ] = "page.view",
     organisation: Annotated[
         str | None,
         typer.Option(
             "--organisation",
             metavar="FIELD",
-            help="The event's field that says whose visit it is.",
+            help="The event field with the organisation.",
             show_default="attributes.organisation or attributes.org_id",
         ),
     ] = None,
-    group: Annotated[str, typer.Option("--group", help="The consumer group that shows the progress.")] = "visits",
-    max_offsets: Annotated[
-        int | None,
-        typer.Option("--max-offsets", min=1, help="In one batch, at most.", show_default="all that is there"),
-    ] = None,
-    option: SourceOptions = None,
-    once: Once = False,
-    every: Every = None,
-    master: Master = "local[*]",
-    conf: SparkConf = None,
-    json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    *,
+    options: JobOptions,
 ) -> None:
-    """Count visits per organisation and day in a database, each record once, whatever dies on the way.
+    """Count visits per organisation and day in a database, each record exactly once, even after crashes.
 
-    A table goes on where its offsets end. To count again from the beginning, name another table.
+    A table continues where its offsets end. To count from the beginning, choose another table.
 
     [bold]skylog pipeline run visits page_views --database sqlite:///visits.db[/]
     """
     if organisation is not None and not all(organisation.split(".")):
         raise typer.BadParameter(
-            f"expected such as attributes.org_id, got '{organisation}'", param_hint="--organisation"
+            f"expected a form such as attributes.org_id, got '{organisation}'", param_hint="--organisation"
         )
-    options = dict(parse_pairs(option, "--option"))
-    work = Work(bootstrap, topics, f"{_without_password(database)} table {table}", options)
-    with running("visits", once=once, every=every, master=master, conf=conf, as_json=json, work=work) as run:
-        from skylog.spark.jobs.increments import Increments
-        from skylog.spark.jobs.runner import run_increments
-        from skylog.spark.jobs.visits import ORGANISATION_FIELDS, Visits, open_store
+    cluster = options.cluster()
+    work = Work(cluster, topics, f"{_without_password(database)} table {table}")
+    with running("visits", options, work) as run:
+        from skylog.pipeline.increments import Increments
+        from skylog.pipeline.jobs.visits import ORGANISATION_FIELDS, Visits, open_store
+        from skylog.pipeline.runner import run_increments
 
         store = open_store(database, table)
         fields = ORGANISATION_FIELDS if organisation is None else (organisation,)
         job = Visits(store, topics, event=event, organisation_fields=fields)
-        increments = Increments(bootstrap, topics, max_offsets=max_offsets, group=group, options=options)
+        increments = Increments(cluster, topics, max_offsets=options.max_offsets, group=options.group or "visits")
         try:
             run_increments(job, increments, run.spark, run.schedule, run.stop, run.report)
         finally:
@@ -78,7 +69,7 @@ def visits(
 
 
 def _without_password(database: str) -> str:
-    """An address that may be shown to everybody."""
+    """Return the URL without user and password."""
     try:
         address = urlsplit(database)
         return f"{address.scheme}://{address.hostname or ''}{address.path}"

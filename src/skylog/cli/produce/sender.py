@@ -1,0 +1,82 @@
+"""Sends messages for `skylog produce` and tracks their delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka import KafkaException
+
+from skylog.cli.produce.input_format import Arguments
+from skylog.client import Connection
+from skylog.errors import ErrorCode, SkylogError
+
+
+class Sender:
+    """Passes messages to librdkafka and counts them. `failure` is the first delivery error."""
+
+    def __init__(self, connection: Connection, topic: str, settings: Mapping[str, Any]) -> None:
+        self.failure: SkylogError | None = None
+        self.accepted_count = self.accepted_bytes = self.failed_count = 0
+        self._topic = topic
+        self._connection = connection
+        self._producer = connection.producer(
+            {
+                "partitioner": "murmur2_random",  # chooses the same partition for a key as Java clients
+                "topic.metadata.propagation.max.ms": 10_000,
+                "queue.buffering.max.kbytes": 256 * 1024,
+                "delivery.report.only.error": True,
+                "on_delivery": self._on_delivery,
+                **settings,
+            }
+        )
+        self._known = connection.metadata(self._producer).topics.get(topic)
+
+    def check_partition(self, partition: int) -> None:
+        """Raise SkylogError if the topic exists and has no such partition."""
+        if self._known is not None and partition >= len(self._known.partitions):
+            count = len(self._known.partitions)
+            raise SkylogError(f"topic '{self._topic}' has no partition {partition}: it has {count}, numbered from 0")
+
+    def send(self, message: Arguments) -> None:
+        """Queue a message; blocks while the queue is full. Raises SkylogError if it cannot be sent."""
+        while True:
+            try:
+                self._producer.produce(self._topic, **message)
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+                if self.failure is not None:
+                    raise self.failure from None
+            except KafkaException as error:
+                raise self._explain(error.args[0], message.get("partition", -1)) from error
+        self.accepted_count += 1
+        self.accepted_bytes += len(message["value"] or b"") + len(message.get("key") or b"")
+
+    def poll(self) -> None:
+        """Process delivery reports. Raises the first failure."""
+        self._producer.poll(0)
+        if self.failure is not None:
+            raise self.failure
+
+    def finish(self, timeout_s: float) -> int:
+        """Wait until all messages are delivered or have failed. Returns the number delivered."""
+        waiting = self._producer.flush(timeout_s)
+        return self.accepted_count - self.failed_count - waiting
+
+    def _on_delivery(self, error: LibraryError | None, message: Any) -> None:
+        if error is None:
+            return
+        self.failed_count += 1
+        if self.failure is None:
+            self.failure = self._explain(error, message.partition())
+
+    def _explain(self, error: LibraryError, partition: int) -> SkylogError:
+        if error.code() in (LibraryError._UNKNOWN_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            return SkylogError(
+                f"topic '{self._topic}' does not exist, and the cluster does not create topics automatically; "
+                f"create it with: skylog topics create {self._topic}"
+            )
+        where = f"{self._topic}-{partition}" if partition >= 0 else f"topic '{self._topic}'"
+        return self._connection.error(error, where)

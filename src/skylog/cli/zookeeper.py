@@ -1,0 +1,42 @@
+"""`skylog zookeeper`: runs a ZooKeeper server."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skylog.errors import SkylogError
+
+
+def zookeeper(
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", help="Directory of its data and its log; created if it does not exist.")
+    ] = Path("zookeeper-data"),
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all interfaces.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
+    ] = 2181,
+) -> None:
+    """Run a ZooKeeper server, for a cluster of brokers on one machine.
+
+    It is Apache ZooKeeper 3.9, from the jars that PySpark installs. Prints the line [bold]listening on HOST:PORT[/]
+    when it answers. SIGTERM and Ctrl-C stop it. Its warnings are in [bold]zookeeper.log[/] in the data directory.
+    Requires Java 17 and [bold]pip install 'skylog\\[spark]'[/].
+
+    [bold]skylog zookeeper --data-dir zookeeper --port 2181[/]
+    """
+    from skylog.cluster.zookeeper.server import ZooKeeperServer
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    with ZooKeeperServer(data_dir, host, port) as server:
+        sys.stdout.write(f"listening on {server.address}\n")
+        sys.stdout.flush()
+        server.wait()
+        raise SkylogError(f"ZooKeeper has ended by itself; the end of its log: {server.log()[-500:].strip()}")
