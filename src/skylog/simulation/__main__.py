@@ -1,0 +1,80 @@
+"""`python -m skylog.simulation`: runs seeds, shows traces, replays a seed in the debugger."""
+
+from __future__ import annotations
+
+import argparse
+import pdb
+import sys
+import time
+from collections.abc import Sequence
+
+from skylog.simulation.bugs import BUGS
+from skylog.simulation.seeds import run_seed, run_seeds, undo_of
+from skylog.simulation.shrinking import shortest_plan
+
+SHOWN_VIOLATIONS = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m skylog.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this seed and show what it does")
+    parser.add_argument("--seeds", type=int, default=100, help="run this many seeds")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=2, help="processes to run them in")
+    parser.add_argument("--faults", type=int, help="with --seed: apply the first faults only")
+    parser.add_argument("--trace", action="store_true", help="with --seed: show the whole trace")
+    parser.add_argument("--replay", action="store_true", help="with --seed: enter the debugger when a check has failed")
+    parser.add_argument("--undo", choices=sorted(BUGS), help="undo the mend of this bug")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return show_seed(options.seed, options)
+    return show_seeds(range(options.first, options.first + options.seeds), options.jobs, options.undo)
+
+
+def show_seeds(seeds: range, jobs: int, undone: str | None) -> int:
+    began = time.monotonic()
+    failed, seconds, acknowledged = [], 0.0, 0
+    for summary in run_seeds(seeds, jobs, undone):
+        seconds += summary.seconds
+        acknowledged += summary.acknowledged
+        if summary.violations:
+            failed.append(summary.seed)
+            _say(f"seed {summary.seed} fails: {summary.violations[0]} ({len(summary.violations)} violations)")
+    _say(
+        f"{len(seeds)} seeds, {seconds / 3600:.2f} simulated hours in {time.monotonic() - began:.0f} s, "
+        f"{acknowledged} messages acknowledged, {len(failed)} seeds failed"
+    )
+    for seed in failed[:SHOWN_VIOLATIONS]:
+        _say(f"python -m skylog.simulation --seed {seed}")
+    return 1 if failed else 0
+
+
+def show_seed(seed: int, options: argparse.Namespace) -> int:
+    undone = undo_of(options.undo)
+    result = run_seed(seed, undone, options.faults)
+    if options.trace:
+        _say("\n".join(result.trace.lines))
+    _say(f"seed {seed}: {len(result.trace.lines)} lines, trace {result.trace.digest}, {result.seconds:.0f} s")
+    if not result.violations:
+        _say(f"{result.acknowledged} messages acknowledged, nothing violated")
+        return 0
+    for line in result.violations[:SHOWN_VIOLATIONS]:
+        _say(line)
+    if options.faults is None:
+        plan = result.scenario.plan
+        count = shortest_plan(len(plan), lambda kept: bool(run_seed(seed, undone, kept).violations))
+        _say(f"still fails with the first {count} faults: --seed {seed} --faults {count} --trace")
+        for fault in result.scenario.plan[:count]:
+            _say(f"  {fault}")
+    if options.replay:
+        pdb.set_trace()
+    return 1
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

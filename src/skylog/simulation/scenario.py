@@ -1,0 +1,79 @@
+"""What a seed stands for: the settings of the cluster, its clients and the faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from skylog.simulation.faults import KINDS, Fault, draw_plan
+
+SETTINGS: Final = {
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.index.interval.bytes": "200",
+    "log.cleaner.enable": "false",
+}
+STORM_S: Final = 20.0
+WORKLOADS: Final = ("numbers", "classic group", "numbers", "consumer group", "numbers", "transactions")
+"""Which clients a run has beside producers and readers, by the seed."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All that is drawn before a run. `plan` may be cut to its first faults."""
+
+    seed: int
+    settings: dict[str, str]
+    topic_configs: dict[str, str]
+    plan: list[Fault] = field(default_factory=list)
+    size: int = 3
+    partitions: int = 2
+    producers: int = 2
+    readers: int = 1
+    session_timeout_ms: int = 3000
+    survives_power_cuts: bool = False
+    workload: str = "numbers"
+    latency_s: float = 0.0005
+    thread_delay_s: float = 0.002
+
+
+def draw_scenario(seed: int) -> Scenario:
+    """Return the scenario of a seed. Each seed has its own mixture of a few kinds of faults."""
+    rng = Random(f"scenario/{seed}")
+    flushes = rng.random() < 0.4
+    settings = {
+        **SETTINGS,
+        "replica.lag.time.max.ms": rng.choice(["2000", "10000"]),
+        "replica.fetch.wait.max.ms": "500",
+        "log.segment.bytes": rng.choice(["1000", "5000", "1000000"]),
+        "log.flush.offset.checkpoint.interval.ms": rng.choice(["500", "5000"]),
+        "auto.leader.rebalance.enable": rng.choice(["true", "false"]),
+        "leader.imbalance.check.interval.seconds": "5",
+    }
+    if flushes:
+        settings["log.flush.interval.messages"] = "1"  # for committed offsets and transactions, too
+    kinds = sorted(rng.sample(sorted(KINDS), rng.randint(2, 6)))
+    if rng.random() < 0.5:
+        kinds.append("kill client")
+    return Scenario(
+        seed=seed,
+        settings=settings,
+        topic_configs={"flush.messages": "1"} if flushes else {},
+        plan=draw_plan(rng, kinds, rng.randint(4, 20), STORM_S),
+        size=rng.choice([3, 3, 3, 4]),
+        partitions=rng.choice([1, 2, 3]),
+        producers=rng.choice([1, 2, 3]),
+        session_timeout_ms=rng.choice([1500, 1500, 3000, 6000]),
+        survives_power_cuts=flushes,
+        workload=WORKLOADS[seed % len(WORKLOADS)],
+        latency_s=rng.choice([0.0005, 0.005, 0.02, 0.05]),  # a slow network makes the windows of races wide
+        thread_delay_s=rng.choice([0.002, 0.02, 0.1]),
+    )

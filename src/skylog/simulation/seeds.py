@@ -1,0 +1,52 @@
+"""Runs seeds, in this process or in several."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from skylog.simulation.bugs import BUGS
+from skylog.simulation.run import Result, Undo, run_scenario
+from skylog.simulation.scenario import draw_scenario
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is left of a run in another process."""
+
+    seed: int
+    violations: list[str]
+    digest: str
+    seconds: float
+    acknowledged: int
+
+
+def run_seed(seed: int, undo: Undo | None = None, faults: int | None = None) -> Result:
+    """Run a seed, or the first `faults` faults of it."""
+    scenario = draw_scenario(seed)
+    if faults is not None:
+        scenario = replace(scenario, plan=scenario.plan[:faults])
+    result = run_scenario(scenario, undo)
+    gc.collect()  # the brokers and their open files are cycles
+    return result
+
+
+def summarize(seed: int, undone: str | None = None) -> Summary:
+    result = run_seed(seed, undo_of(undone))
+    return Summary(seed, result.violations, result.trace.digest, result.seconds, result.acknowledged)
+
+
+def undo_of(name: str | None) -> Undo | None:
+    return BUGS[name].undo if name is not None else None
+
+
+def run_seeds(seeds: Sequence[int], jobs: int, undone: str | None = None) -> Iterator[Summary]:
+    """Run seeds in several processes, each of which is replaced after some runs."""
+    if jobs == 1:
+        yield from (summarize(seed, undone) for seed in seeds)
+        return
+    with ProcessPoolExecutor(jobs, max_tasks_per_child=20) as processes:
+        yield from processes.map(partial(summarize, undone=undone), seeds)

@@ -1,0 +1,74 @@
+"""What is stored in the end: a topic as a consumer reads it, and the batches in the files of its replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from skylog.model import TopicPartition
+from skylog.net.peer import PeerError
+from skylog.records import iterate_batches
+from skylog.simulation.checks import Batches, differing_replicas
+from skylog.simulation.clients.connections import Connections
+from skylog.simulation.clients.reader import PartitionReader
+from skylog.simulation.history import Value
+from skylog.simulation.world import World
+
+
+@dataclass
+class TopicContent:
+    """The values of each partition by offset, and the end offsets of those that were read to their end."""
+
+    logs: dict[int, dict[int, Value]] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+
+def begin_reading(
+    world: World,
+    topic: str,
+    partitions: int,
+    *,
+    read_committed: bool = False,
+    decode: Callable[[bytes], Value] = Value.decode,
+) -> TopicContent:
+    """Read a topic in processes of its own. The content is complete when it has all `ends`."""
+    content = TopicContent()
+
+    async def read(partition: int) -> None:
+        connections = Connections("checker", world.hosts, world.rng(f"checker/{topic}/{partition}/{decode.__name__}"))
+        reader = PartitionReader(connections, topic, partition, 0, read_committed=read_committed, decode=decode)
+        found = content.logs.setdefault(partition, {})
+        while partition not in content.ends:
+            try:
+                for message in await reader.poll() or ():
+                    found[message.offset] = message.value
+            except PeerError:
+                connections.forget_leader(topic, partition)
+                await connections.pause()
+            if 0 <= reader.high_watermark <= reader.offset:
+                content.ends[partition] = reader.offset
+
+    for partition in range(partitions):
+        content.logs[partition] = {}
+        world.spawn("checker", lambda partition=partition: read(partition))  # type: ignore[misc]
+    return content
+
+
+def compare_replicas(world: World, topic: str, ends: dict[int, int]) -> list[str]:
+    """Return the differences between the replicas of a topic, below the end offsets."""
+    found = []
+    for index, image in enumerate(world.topics()[topic].partitions):
+        name = str(TopicPartition(topic, index))
+        replicas = {node: _batches(world.machines[node].disk.path / name) for node in image.replicas}
+        found += differing_replicas(name, replicas, ends[index])
+    return found
+
+
+def _batches(folder: Path) -> Batches:
+    found = {}
+    for path in sorted(folder.glob("*.log")):
+        data = path.read_bytes()
+        for position, header in iterate_batches(data):
+            found[header.base_offset] = data[position : position + header.size_bytes]
+    return found
