@@ -1,6 +1,6 @@
-"""skylog: a durable, replicated commit log that speaks the Apache Kafka protocol.
+"""skylog: a durable commit log that speaks the Apache Kafka protocol.
 
-What applications use is imported from here, when it is asked for: a broker needs none of it.
+Applications import the client API from here. It is loaded on first access, because a broker needs none of it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,40 @@ if TYPE_CHECKING:
         Admin,
         AsyncConsumer,
         AsyncProducer,
+        AsyncStreamRunner,
+        BrokerUnreachableError,
+        BufferFullError,
+        ClusterAdmin,
+        ConfigError,
         Consumer,
         ConsumerGroups,
+        Delivery,
+        DeliveryError,
+        DeserializeError,
+        ErrorPolicy,
+        KafkaError,
         Message,
+        MessageStream,
+        MessageStreams,
+        OffsetOutOfRangeError,
+        Position,
         Producer,
+        ProducerFencedError,
+        SerializeError,
         SimpleConsumer,
+        SkylogError,
+        StreamRunner,
+        TopicNotFoundError,
+        TopicPartition,
+        TransactionAbortedError,
+        TransactionUnknownError,
+        from_json,
+        from_model,
+        from_text,
         message_streams,
+        to_json,
+        to_model,
+        to_text,
     )
 
 __version__ = "0.1.0"
@@ -25,13 +53,41 @@ __all__ = [
     "Admin",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncStreamRunner",
+    "BrokerUnreachableError",
+    "BufferFullError",
+    "ClusterAdmin",
+    "ConfigError",
     "Consumer",
     "ConsumerGroups",
+    "Delivery",
+    "DeliveryError",
+    "DeserializeError",
+    "ErrorPolicy",
+    "KafkaError",
     "Message",
+    "MessageStream",
+    "MessageStreams",
+    "OffsetOutOfRangeError",
+    "Position",
     "Producer",
+    "ProducerFencedError",
+    "SerializeError",
     "SimpleConsumer",
+    "SkylogError",
+    "StreamRunner",
+    "TopicNotFoundError",
+    "TopicPartition",
+    "TransactionAbortedError",
+    "TransactionUnknownError",
     "__version__",
+    "from_json",
+    "from_model",
+    "from_text",
     "message_streams",
+    "to_json",
+    "to_model",
+    "to_text",
 ]
 
 
@@ -41,3 +97,7 @@ def __getattr__(name: str) -> Any:
     from skylog import client
 
     return getattr(client, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

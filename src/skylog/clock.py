@@ -1,4 +1,4 @@
-"""Time, handed in to whoever needs it, so that tests can hold it in their hands."""
+"""The clock that components receive as an argument, so that tests can control time."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the parts of skylog may know of time."""
+    """The only source of time for the components of skylog."""
 
     def now_ms(self) -> int:
-        """Wall-clock milliseconds since 1970: for timestamps in records and files."""
+        """Wall-clock milliseconds since 1970, for timestamps in records and files."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back: for timeouts and intervals."""
+        """Monotonic seconds, for timeouts and intervals."""
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the operating system."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

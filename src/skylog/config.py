@@ -4,11 +4,11 @@ Each owner declares its settings beside its code::
 
     @dataclass(frozen=True)
     class LogConfig:
-        segment_bytes: int = setting("segment.bytes", 1 << 30, "Roll to a new file at this size.", minimum=14)
+        segment_bytes: int = setting("segment.bytes", 1 << 30, "Start a new segment at this size.", minimum=14)
 
-and `parse(LogConfig, {"segment.bytes": "1048576"})` makes one from strings. An unknown key is refused with the
-nearest known one named; so is a value that does not fit. This module knows how settings are declared and read,
-not which settings there are.
+and `parse(LogConfig, {"segment.bytes": "1048576"})` creates one from strings. An unknown key is an error that names
+the nearest known key; an invalid value is an error too. This module knows how settings are declared and parsed, not
+which settings exist.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from skylog.errors import ConfigError
 T = TypeVar("T")
 
 MAX_TEXT_LENGTH: Final = 8191
-"""No value is longer, so that every version of the protocol can carry it: the older ones have 32 KiB for a string."""
+"""The longest allowed value. Every protocol version can carry it: older versions limit a string to 32 KiB."""
 
 _SETTING = "skylog.setting"
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 
 
 Check = Callable[[Any], str | None]
-"""Says what a value was expected to be; None for one that fits."""
+"""Validates a value: returns what was expected, or None if the value is valid."""
 
 
 class UpdateMode(Enum):
-    """When a broker's key may change: at the start only, or at run time for one broker, or also for all of them."""
+    """When a broker key may change: only at startup, at run time per broker, or at run time for the whole cluster."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -47,9 +47,9 @@ class UpdateMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one key. `kind` is Kafka's type name: boolean, int, long, double, string or list.
+    """The declaration of one key. `kind` is Kafka's type name: boolean, int, long, double, string or list.
 
-    `update_mode` is that of the broker's key, also where the setting is a topic's.
+    `update_mode` applies to the broker key, also if the setting belongs to a topic.
     """
 
     key: str
@@ -65,7 +65,7 @@ class Setting:
     update_mode: UpdateMode
 
     def parse(self, text: str) -> Any:
-        """The value that `text` stands for. Raises ConfigError where it stands for none."""
+        """Convert and validate `text`. Raises ConfigError if it is invalid."""
         if len(text) > MAX_TEXT_LENGTH:
             raise ConfigError(f"{self.key}: a value of {len(text)} characters is too long")
         try:
@@ -98,7 +98,7 @@ class Setting:
                     raise ValueError(text)
                 return number
             case "double":
-                if not _NUMBER.fullmatch(text):  # Python would also take 1_000, ١٢ and nan
+                if not _NUMBER.fullmatch(text):  # Python would also accept 1_000, ١٢ and nan
                     raise ValueError(text)
                 return float(text)
             case "list":
@@ -107,7 +107,7 @@ class Setting:
                 return text
 
     def format(self, value: Any) -> str:
-        """`value` as Kafka would print it."""
+        """Format `value` as Kafka prints it."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, tuple):
@@ -139,20 +139,20 @@ def setting(
     broker_key: str | None = None,
     update_mode: UpdateMode | None = None,
 ) -> Any:
-    """Declare a dataclass field as the setting `key`. `broker_key` names the broker-wide default of a topic's key.
+    """Declare a dataclass field as the setting `key`. `broker_key` names the broker-wide default of a topic key.
 
-    That default can be changed at run time for all brokers unless `update_mode` says otherwise; a key of the broker's
-    own cannot.
+    Unless `update_mode` is given, that default can be changed at run time for the whole cluster, and a key of the
+    broker itself is read-only.
     """
     kind = kind or _KINDS[type(default)]
     mode = update_mode or (UpdateMode.CLUSTER_WIDE if broker_key else UpdateMode.READ_ONLY)
-    facts = Setting(key, "", kind, default, doc, minimum, maximum, choices, check, broker_key, mode)
-    return dataclasses.field(default=default, metadata={_SETTING: facts})
+    declared = Setting(key, "", kind, default, doc, minimum, maximum, choices, check, broker_key, mode)
+    return dataclasses.field(default=default, metadata={_SETTING: declared})
 
 
 @cache
 def settings(owner: type) -> dict[str, Setting]:
-    """The settings that the dataclass `owner` declares, by key."""
+    """Return the settings that the dataclass `owner` declares, by key."""
     return {
         field.metadata[_SETTING].key: dataclasses.replace(field.metadata[_SETTING], field=field.name)
         for field in dataclasses.fields(owner)
@@ -161,7 +161,7 @@ def settings(owner: type) -> dict[str, Setting]:
 
 
 def find(owner: type, key: str) -> Setting:
-    """The setting `key` of `owner`. Raises ConfigError naming the nearest key there is."""
+    """Return the setting `key` of `owner`. Raises ConfigError that names the nearest known key."""
     known = settings(owner)
     if key in known:
         return known[key]
@@ -171,7 +171,7 @@ def find(owner: type, key: str) -> Setting:
 
 
 def parse(owner: type[T], values: Mapping[str, str], base: T | None = None) -> T:
-    """An `owner` made of `base` (or the defaults) with the given keys replaced."""
+    """Create an `owner` from `base` (or the defaults) with the given keys replaced."""
     changes = {}
     for key, text in values.items():
         known = find(owner, key)
@@ -182,7 +182,7 @@ def parse(owner: type[T], values: Mapping[str, str], base: T | None = None) -> T
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The `key=value` lines of a properties file; `#` and `!` start comments."""
+    """Parse the `key=value` lines of a properties file; `#` and `!` start comments."""
     values = {}
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()

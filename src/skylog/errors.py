@@ -1,8 +1,8 @@
-"""Everything that can go wrong, with Kafka's names and numbers.
+"""Kafka's error codes and the base exceptions.
 
-`ErrorCode` is the one table of Kafka's protocol errors. Lower layers raise `KafkaError` with a code and a
-message that says what to do; a request handler turns it into the code of that partition or resource.
-`SkylogError` is the root of everything this package raises on purpose.
+`ErrorCode` is the only table of Kafka's protocol errors. Lower layers raise `KafkaError` with a code and a message
+that explains what to do; a request handler writes the code into the response for that partition or resource.
+`SkylogError` is the base class of all exceptions that skylog raises deliberately.
 """
 
 from __future__ import annotations
@@ -14,11 +14,22 @@ MAX_MESSAGE_LENGTH: Final = 1000
 
 
 class SkylogError(Exception):
-    """Root of the errors that skylog raises on purpose. The message says what to do about it."""
+    """Base class of the exceptions that skylog raises deliberately. The message explains what to do."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the message and the attributes: the parameters of a subclass are not those of Exception."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[SkylogError], args: tuple[object, ...], attributes: dict[str, object]) -> SkylogError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class ConfigError(SkylogError):
-    """A configuration key or value that cannot be used."""
+    """An unknown configuration key or an invalid value."""
 
 
 class ErrorCode(IntEnum):
@@ -146,10 +157,11 @@ class ErrorCode(IntEnum):
     TELEMETRY_TOO_LARGE = 118
     INVALID_REGISTRATION = 119
     TRANSACTION_ABORTABLE = 120
+    INVALID_REGULAR_EXPRESSION = 128
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and hope."""
+        """Whether a client may retry the same request."""
         return self in _RETRIABLE
 
 
@@ -186,11 +198,23 @@ _RETRIABLE = frozenset(
     }
 )
 
+LEADER_AWAY: Final = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+"""Errors of a partition whose leader or replicas are away. They pass when the cluster is complete again."""
+
 
 class KafkaError(SkylogError):
-    """An error that has a number in Kafka's table, so that any client understands it.
+    """An error with a code in Kafka's table, which every client understands.
 
-    Messages often quote a client's words. A long one loses its middle: strings of the protocol end at 32 KiB.
+    Messages often quote client input. The middle of a long message is cut out: protocol strings are limited to 32 KiB.
     """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
@@ -201,8 +225,9 @@ class KafkaError(SkylogError):
 
     @property
     def message(self) -> str:
+        """The explanation, without the code."""
         return str(self.args[0])
 
 
 class MalformedRequestError(SkylogError):
-    """Bytes that are no request. The connection they came on is closed; nothing else notices."""
+    """Bytes that cannot be decoded as a request. The broker closes their connection; nothing else is affected."""

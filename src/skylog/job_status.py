@@ -1,4 +1,4 @@
-"""How a job of the pipeline is doing, as a message: what jobs publish and the console shows. Data only."""
+"""The status of a pipeline job as a message: jobs publish it, the console shows it. Data only."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ JOBS_TOPIC: Final = "_skylog_jobs"
 """Compacted, with one partition; the key is the job's name."""
 
 REPORT_EVERY_S: Final = 10.0
-"""A job that is alive reports at least so often."""
+"""The longest interval between two reports of a running job."""
 
-MAX_TEXT: Final = 2000  # of an error's characters
+MAX_TEXT: Final = 2000  # characters of an error
 MAX_NAME: Final = 500
 MAX_TOPICS: Final = 100
 LAST_TIME_MS: Final = 253_402_300_799_000  # the end of the year 9999
 
 
 class JobStatusError(SkylogError):
-    """A message of the jobs' topic that is no status."""
+    """A message in the jobs topic that is not a status."""
 
 
 class JobState(StrEnum):
-    """`running` works on a batch, `waiting` has nothing to do or waits for its time. The others have ended."""
+    """`running`: processing a batch. `waiting`: idle until there is data or the next run. The others have ended."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -38,11 +38,11 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A job at one moment.
+    """The status of a job at one point in time.
 
-    `name` is the same for all runs of a job: what it does, from where, to where. `batch`, `records` and `seconds` are
-    of the last batch, which ended at `batch_at_ms`; None before the first. `lag` is what the topics had beyond it, None
-    where that is not known. `records_total` is since this run began.
+    `name` is the same for all runs of a job: what it does, its source and its target. `batch`, `records` and `seconds`
+    describe the last batch, which ended at `batch_at_ms`; None before the first. `lag` is the number of records in the
+    topics after that batch, None if unknown. `records_total` counts from the start of this run.
     """
 
     name: str
@@ -63,7 +63,7 @@ class JobStatus:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended, as far as it could tell itself."""
+        """Whether the job has not reported its end. A killed job reports none."""
         return self.state in (JobState.RUNNING, JobState.WAITING)
 
     def encode(self) -> bytes:
@@ -71,7 +71,7 @@ class JobStatus:
 
     @classmethod
     def decode(cls, data: bytes) -> JobStatus:
-        """Raises JobStatusError. Keys that are not known are left alone: a later version may have more to say."""
+        """Parse a status. Raises JobStatusError. Ignores unknown keys, which a later version may add."""
         try:
             fields: dict[str, Any] = orjson.loads(data)
             seconds = fields.get("seconds")
@@ -94,15 +94,15 @@ class JobStatus:
                 topics=_names(fields.get("topics") or []),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise JobStatusError(f"this is no status of a job: {error!r}") from error
+            raise JobStatusError(f"not a job status: {error!r}") from error
 
 
-# Anybody can write to the topic, and what is read is shown: nothing is taken that a page could not show.
+# Any client can write to the topic, and the console shows what it reads: reject everything that a page cannot show.
 
 
 def _text(value: Any, limit: int) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a text, not {type(value).__name__}")
+        raise TypeError(f"expected a string, not {type(value).__name__}")
     return value[:limit]
 
 
@@ -113,7 +113,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def _integer(value: Any) -> int:
-    """A number of JSON's, within 64 bits."""
+    """Check that `value` is a JSON integer of at most 64 bits."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"expected a whole number, not {type(value).__name__}")
     if not -(1 << 63) <= value < 1 << 63:
@@ -124,7 +124,7 @@ def _integer(value: Any) -> int:
 def _time_ms(value: Any) -> int:
     time_ms = _integer(value)
     if not 0 <= time_ms <= LAST_TIME_MS:
-        raise ValueError(f"{time_ms} ms is no time of the calendar")
+        raise ValueError(f"{time_ms} ms is not a calendar time")
     return time_ms
 
 
@@ -132,7 +132,7 @@ def _seconds(value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"expected a number, not {type(value).__name__}")
     if not 0 <= value <= LAST_TIME_MS:
-        raise ValueError("no length of time")
+        raise ValueError("not a duration")
     return float(value)
 
 

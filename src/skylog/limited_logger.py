@@ -1,4 +1,4 @@
-"""Log lines that a client can provoke at will, limited so that it cannot fill a disk with them."""
+"""Rate-limits log lines that clients can trigger, so that no client can fill the disk with them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ INTERVAL_S: Final = 10.0
 
 
 class LimitedLogger:
-    """Writes at most one line of each kind in `interval_s`; the next one says how many were left out.
+    """Logs at most one line of each kind per `interval_s`; the next line includes the number of suppressed ones.
 
-    A kind is a format string, with the type of the exception where a traceback goes along. So use constant format
-    strings: a client that could choose kinds would choose many.
+    A kind is a format string, plus the type of the exception if there is a traceback. So use constant format strings:
+    otherwise a client could create any number of kinds.
     """
 
     def __init__(self, logger: logging.Logger, interval_s: float = INTERVAL_S) -> None:
@@ -21,6 +21,9 @@ class LimitedLogger:
         self._interval_s = interval_s
         self._quiet_until: dict[tuple[str, type[BaseException] | None], float] = {}
         self._left_out: dict[tuple[str, type[BaseException] | None], int] = {}
+
+    def debug(self, message: str, *args: object) -> None:
+        self._log(logging.DEBUG, message, args, None)
 
     def warning(self, message: str, *args: object) -> None:
         self._log(logging.WARNING, message, args, None)

@@ -1,15 +1,17 @@
-"""A message as a JSON document: the form in which commands and the console hand messages to programs."""
+"""A message as a JSON document: the format in which commands and the console pass messages to programs."""
 
 from __future__ import annotations
 
 import base64
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from skylog.printable import NoJsonError, iso_time, json_text, parse_json
+from skylog.printable import NoJsonError, compact_json, iso_time, json_text, parse_json
+
+_NO_VALUE: Final = ',"value":null,"headers":'  # in a string, the quotes would be escaped
 
 
 class AnyMessage(Protocol):
-    """A message, wherever it comes from. `timestamp_ms` is negative where it has none."""
+    """A message from any source. `timestamp_ms` is negative if the message has no timestamp."""
 
     @property
     def topic(self) -> str: ...
@@ -28,10 +30,10 @@ class AnyMessage(Protocol):
 
 
 def as_object(message: AnyMessage) -> dict[str, Any]:
-    """What `tail --json` prints, the console exports, and `produce --json-input` reads.
+    """Return the object that `tail --json` prints, the console exports, and `produce --json-input` reads.
 
-    A value that is a JSON object, array, number or truth value is put in as that; other text is a string; what is no
-    text is base64, and `value_encoding` says so.
+    A value that is a JSON object, array, number or boolean is embedded as such. Other text is a string. Bytes that are
+    not UTF-8 are base64, marked by `value_encoding`.
     """
     return {
         "topic": message.topic,
@@ -42,6 +44,15 @@ def as_object(message: AnyMessage) -> dict[str, Any]:
         **_value_field(message.value),
         "headers": [{"name": name, **_text_field("value", value, "encoding")} for name, value in message.headers],
     }
+
+
+def as_json_line(message: AnyMessage) -> str:
+    """Return the object of `as_object` as one line of JSON. An embedded value is as it is stored, apart from blanks."""
+    document = as_object(message)
+    if isinstance(document["value"], str | None):
+        return json_text(document)
+    before, _, after = json_text(document | {"value": None}).partition(_NO_VALUE)
+    return f'{before},"value":{compact_json(message.value.decode())},"headers":{after}'
 
 
 def _text_field(field: str, data: bytes | None, marker: str = "") -> dict[str, str | None]:
@@ -63,10 +74,10 @@ def _value_field(value: bytes | None) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """The JSON document in a value; None where it is to be taken as text.
+    """Parse the JSON document in a value; None if the value must stay text.
 
-    A JSON string or null is left as text: unpacked, it could not be told from plain text or from no value at all.
-    So is a number that would not be printed as it stands.
+    A JSON string or null stays text: parsed, it would look like plain text or a missing value. So does a number that
+    JSON would print differently.
     """
     if not text or text.lstrip()[:1] not in "{[-0123456789tf":
         return None

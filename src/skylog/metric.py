@@ -1,6 +1,6 @@
-"""A metric as it is told: what a broker hands to whoever shows it, and what is published to the log.
+"""A metric and its samples: what the broker sends to the console and publishes to the log.
 
-Names and labels are those of Prometheus; where Kafka has a metric it is called as Kafka's is there.
+Names and labels follow Prometheus. A metric that Kafka has too carries the name that Kafka's exporter gives it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value. `suffix` is what a histogram adds to the metric's name: `_bucket`, `_sum` or `_count`."""
+    """One value. `suffix` is the part that a histogram appends to its name: `_bucket`, `_sum` or `_count`."""
 
     value: float
     labels: Mapping[str, str]
@@ -23,7 +23,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """All values of one name at one moment. A counter's name ends in `_total`."""
+    """All samples of one name at one point in time. The name of a counter ends in `_total`."""
 
     name: str
     kind: Kind
@@ -32,7 +32,7 @@ class Metric:
 
 
 def to_document(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
-    """In JSON's types."""
+    """Convert metrics to JSON types."""
     return [
         {
             "name": metric.name,

@@ -1,4 +1,4 @@
-"""The nouns that every layer shares: topic names, partitions, special offsets and timestamps."""
+"""Types and constants shared by all layers: topic names, partitions, special offsets and timestamps."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-"""Kafka's log of its own metadata; not a topic, so no topic may have its name."""
+"""Kafka's internal metadata log. It is not a topic, so no topic may have this name."""
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; its log lies in the directory `topic-partition`."""
+    """One partition of one topic. Its log is in the directory `topic-partition`."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ class TopicPartition(NamedTuple):
 
 
 def check_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION unless `name` may be a topic, and so a directory name."""
+    """Raise INVALID_TOPIC_EXCEPTION unless `name` is a valid topic name, and so a valid directory name."""
     if not name:
         reason = "must not be empty"
     elif name in (".", ".."):

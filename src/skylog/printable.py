@@ -1,7 +1,7 @@
-"""Foreign bytes made fit to print. What a message holds is hostile: it may try to drive the reader's terminal.
+"""Makes untrusted bytes printable. Message content is hostile: it may contain terminal control sequences.
 
-Control characters become visible escapes, among them those that turn the direction of writing and the line
-separators of Unicode, so that one message is one line and looks like what it is.
+Control characters become visible escapes, including Unicode's bidirectional controls and line separators. So one
+message is one line and displays as what it is.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import Any, Final
 
 _DIRECTIONS_AND_SEPARATORS: Final = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"
 _CONTROLS: Final = re.compile(f"[\x00-\x08\x0a-\x1f\x7f-\x9f{_DIRECTIONS_AND_SEPARATORS}\ud800-\udfff]")
-# Inside JSON everything below 0x20 is escaped already, and the line breaks of an indented text are our own.
+# JSON already escapes everything below 0x20, and the line breaks of indented output are our own.
 _CONTROLS_IN_JSON: Final = re.compile(f"[\x7f-\x9f{_DIRECTIONS_AND_SEPARATORS}\ud800-\udfff]")
-MAX_DEPTH: Final = 200  # of what is printed again as JSON: Python writes nested documents by recursion
+_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+MAX_DEPTH: Final = 200  # of documents that are printed again as JSON: Python writes nested documents recursively
 _NAMED: Final = {"\n": "\\n", "\r": "\\r"}
 
 
 class NoJsonError(ValueError):
-    """Text that is no JSON document, or none that could be printed again."""
+    """Text that is not a JSON document, or one that cannot be printed again."""
 
 
 def escape_controls(text: str) -> str:
-    """`text` on one line, without anything that a terminal would obey; a tab is let through."""
+    """Return `text` on one line, with everything that controls a terminal escaped; tabs are kept."""
     return text if text.isprintable() else _CONTROLS.sub(_escape, text)
 
 
@@ -35,41 +36,38 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def as_text(data: bytes) -> str:
-    """Bytes as one line: UTF-8 where it is that, `\\xNN` for each byte that is not."""
+    """Decode bytes to one line: UTF-8, with `\\xNN` for each invalid byte."""
     return escape_controls(data.decode("utf-8", errors="backslashreplace"))
 
 
 def json_text(document: Any, indent: int | None = None) -> str:
-    """JSON with every control character escaped. Raises ValueError for what JSON has no word for."""
+    """Encode as JSON with every control character escaped. Raises ValueError for values that JSON cannot express."""
     separators = (",", ": ") if indent else (",", ":")
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
     return text if text.isprintable() else _CONTROLS_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def indentation_length(document: Any, enough: int) -> int:
-    """How much longer `json_text` is with an indent of 2 than without one; counting ends at `enough`.
+def json_tokens(text: str) -> list[str]:
+    """Return the tokens of a JSON document as they are written, with every control character escaped."""
+    tokens: list[str] = _JSON_TOKEN.findall(text)
+    if text.isprintable():
+        return tokens
+    return [_CONTROLS_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", token) for token in tokens]
 
-    Each item of a list or an object begins a line, and so does the bracket behind the last.
-    """
-    length, indent = 0, 0
-    level = [document]
-    while level and length < enough:
-        filled = [item for item in level if isinstance(item, dict | list) and item]
-        length += len(filled) * (1 + indent)
-        indent += 2
-        length += sum(len(item) * (1 + indent) + (len(item) if isinstance(item, dict) else 0) for item in filled)
-        level = [child for item in filled for child in (item.values() if isinstance(item, dict) else item)]
-    return length
+
+def compact_json(text: str) -> str:
+    """Return a JSON document on one line. Numbers, escapes and repeated keys stay as they are written."""
+    return "".join(json_tokens(text))
 
 
 def parse_json(text: str) -> Any:
-    """The document that `text` is. Raises NoJsonError, also for what Python reads but JSON does not know."""
+    """Parse `text`. Raises NoJsonError, also for extensions that Python accepts but JSON does not, such as NaN."""
     try:
         document = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise NoJsonError(str(error)) from error
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(document, MAX_DEPTH):
-        raise NoJsonError(f"it is nested more than {MAX_DEPTH} deep")
+        raise NoJsonError(f"nested more than {MAX_DEPTH} levels deep")
     return document
 
 
@@ -93,7 +91,7 @@ def _finite(digits: str) -> float:
 
 
 def iso_time(timestamp_ms: int) -> str | None:
-    """A timestamp in UTC, as ISO 8601 to the millisecond; None where there is none or no calendar has it."""
+    """Format a timestamp as ISO 8601 in UTC, to the millisecond; None for a negative or unrepresentable one."""
     if timestamp_ms < 0:
         return None
     try:
