@@ -13,16 +13,14 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests import jvm
 from tests.heavy import is_heavy, rank
 
 # A busy machine is no reason to fail: hypothesis looks for wrong results here, not for slow ones.
 settings.register_profile("skylog", deadline=None, print_blob=True)
 settings.load_profile("skylog")
 
-# Every JVM of a test lives for a few minutes: what its second compiler would win it never gets back. Most of that time
-# it loads classes, which are the same as ever and need no verification.
-_UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-os.environ.setdefault("JDK_JAVA_OPTIONS", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_UNVERIFIED}")
+os.environ.setdefault("JDK_JAVA_OPTIONS", jvm.options())
 
 # See there: a third of what Spark's Python workers would take.
 os.environ.setdefault("SKYLOG_WORKER_PYTHON", sys.executable)
@@ -33,11 +31,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HAS_SPARK = importlib.util.find_spec("pyspark") is not None
-collect_ignore = [] if HAS_SPARK else ["spark"]
+collect_ignore = [] if HAS_SPARK else ["spark", "pipeline"]
 
 
 def pytest_report_header() -> str:
-    return "Spark: " + ("tested" if HAS_SPARK else "not installed, tests/spark is left out; pip install -e '.[spark]'")
+    return "Spark: " + (
+        "tested"
+        if HAS_SPARK
+        else "not installed, tests/spark and tests/pipeline are left out; pip install -e '.[spark]'"
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,17 +58,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: rank(item.nodeid))
 
 
+# Files elsewhere that use the session of the jobs' tests.
+SHARING_SPARK = ("tests/examples/test_two_stages.py", "tests/cli/pipelines/test_new.py")
+
+
 class WholeFiles(LoadScopeScheduling):
-    """Lets a worker have whole files, whose tests share brokers; and four of them share what needs Spark."""
+    """Lets a worker have whole files, whose tests share brokers; and five of them share what needs Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        if not path.startswith("tests/spark/"):
+        if path in SHARING_SPARK:
+            return "Spark: jobs"
+        if not path.startswith(("tests/spark/", "tests/pipeline/")):
             return path
         if "::test_the_command_" in nodeid:
             return "Spark: commands, which share a JVM of their own"
-        if path.startswith("tests/spark/jobs/"):
-            return "Spark: " + ("jobs in folders" if path.count("/") > 3 else "jobs")
+        if path.startswith("tests/pipeline/standalone/"):
+            return "Spark: cluster, with JVMs of its own"
+        if path.startswith("tests/pipeline/"):
+            is_job = path.startswith("tests/pipeline/jobs/") and not path.startswith("tests/pipeline/jobs/land/")
+            return "Spark: " + ("jobs" if is_job else "pipeline")
         return "Spark: source and sink"
 
 

@@ -1,4 +1,4 @@
-"""What is slow by nature: Spark, JVMs, browsers, clients of other languages, kills under load.
+"""What is slow by nature: Spark, JVMs, browsers, clients of other languages, kills under load, clusters of processes.
 
 `pytest --quick`, which is `make quick`, leaves it out. Otherwise it is begun first and in this order, the longest
 first: what takes minutes must not be what one of two workers begins last.
@@ -8,15 +8,27 @@ from __future__ import annotations
 
 HEAVY = (
     "tests/spark/",
-    "tests/cli/test_demo.py",
+    "tests/pipeline/",
+    "tests/demo/",
     "tests/examples/test_declarative_pipeline.py",
     "tests/examples/test_two_stages.py",
+    "tests/cli/pipelines/test_new.py",
+    "tests/test_tutorial.py",
     "tests/faults/test_group_churn.py",
     "tests/clients/",
     "tests/faults/",
     "tests/console/browser/",
     "tests/console/test_apache_kafka.py",
+    "tests/cluster/test_zookeeper.py",
+    "tests/cli/test_cluster_up.py",
+    "tests/audit/test_failover.py",
+    "tests/cli/test_zookeeper.py",
     "tests/examples/",
+    "tests/simulation/test_runs.py",
+    "tests/cli/test_cluster_commands.py",
+    "tests/testing/",
+    "tests/test_docs_examples.py",
+    "tests/client/test_replay.py",
 )
 
 

@@ -21,7 +21,7 @@ class Example:
     not_a_setting: int = 7
 
 
-def test_the_defaults_stand_where_nothing_is_given() -> None:
+def test_defaults_apply_to_keys_that_are_not_given() -> None:
     assert parse(Example, {}) == Example()
 
 
@@ -43,14 +43,14 @@ def test_a_list_may_be_empty() -> None:
     assert parse(Example, {"policy": ""}).policy == ()
 
 
-def test_a_base_gives_what_is_not_named() -> None:
+def test_keys_that_are_not_given_come_from_the_base() -> None:
     base = Example(size_bytes=50, name="x")
     assert parse(Example, {"name": "y"}, base) == Example(size_bytes=50, name="y")
     assert base.name == "x"
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "told"),
+    ("key", "text", "expected"),
     [
         ("size.bytes", "13", "at least 14"),
         ("size.bytes", "1000001", "at most 1000000"),
@@ -69,11 +69,11 @@ def test_a_base_gives_what_is_not_named() -> None:
         ("policy", "delete,shred", "one of delete, compact"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_its_key_and_what_would_fit(key: str, text: str, told: str) -> None:
+def test_an_invalid_value_is_refused_with_its_key_and_what_is_expected(key: str, text: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(Example, {key: text})
     assert str(caught.value).startswith(f"{key}={text}: ")
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
@@ -85,7 +85,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
         find(Example, "not_a_setting")
 
 
-def test_what_is_known_of_a_setting_can_be_asked() -> None:
+def test_the_declaration_of_a_setting_can_be_found() -> None:
     known = settings(Example)
     assert list(known) == ["size.bytes", "wait.ms", "share", "enabled", "policy", "name"]
     wait = known["wait.ms"]

@@ -1,26 +1,41 @@
-"""The docs name every setting, API and command there is. `python -m tests.test_docs` prints the tables of settings."""
+"""The docs name every setting, API and command there is, and what they name exists.
+
+`python -m tests.test_docs` prints the tables of settings.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
+import textwrap
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skylog.broker.config import BrokerConfig, ServerConfig
 from skylog.broker.handlers import APIS
 from skylog.config import Setting, UpdateMode, settings
-from skylog.groups import GroupConfig
+from skylog.groups import ConsumerGroupConfig, GroupConfig
 from skylog.net import NetConfig
 from skylog.storage import LogConfig
+from skylog.transactions import TransactionConfig
+from tests.docs_script import docs_script
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROOT = Path(__file__).parents[1]
+HOOKS = docs_script("site_hooks")
+PAGES = sorted(path for pattern in HOOKS.PAGES for path in ROOT.glob(pattern))
+PAGE_NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
 
 
 def setting_row(known: Setting, *, broker_key: bool) -> str:
     value = known.format(known.default)
-    default = {"": "", str((1 << 63) - 1): "never"}.get(value, f"`{value}`")
+    unlimited = "no limit" if known.key.endswith(".rate") else "never"
+    default = {"": "", str((1 << 63) - 1): unlimited}.get(value, f"`{value}`")
     choices = f" One of {', '.join(f'`{choice}`' for choice in known.choices)}." if known.choices else ""
     is_dynamic = not broker_key and known.update_mode is not UpdateMode.READ_ONLY
     mode = f" Changes at run time ({known.update_mode.value})." if is_dynamic else ""
@@ -32,7 +47,7 @@ def setting_row(known: Setting, *, broker_key: bool) -> str:
 
 def setting_rows() -> list[str]:
     rows = [setting_row(known, broker_key=True) for _, known in sorted(settings(LogConfig).items())]
-    for owner in (BrokerConfig, NetConfig, GroupConfig):
+    for owner in (BrokerConfig, NetConfig, GroupConfig, ConsumerGroupConfig, TransactionConfig):
         rows += [setting_row(known, broker_key=False) for _, known in sorted(settings(owner).items())]
     return rows
 
@@ -97,14 +112,121 @@ def test_the_map_is_read_by_folder() -> None:
 
 
 def test_every_command_is_shown_in_the_readme_or_the_docs() -> None:
-    from skylog.cli.main import app
+    from skylog.cli.main import command_line
 
+    app = command_line()
     text = "".join(path.read_text() for path in (ROOT / "README.md", *DOCS.glob("*.md")))
     names = [command.name for command in app.registered_commands]
     for group in app.registered_groups:
         assert group.typer_instance is not None
         names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
     assert [name for name in names if f"skylog {name}" not in text] == []
+
+
+def without_code(text: str) -> str:
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of its headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", PAGE_NAMES)
+def test_every_link_leads_to_a_file_of_the_repository_and_a_heading_in_it(name: str) -> None:
+    page = ROOT / name
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text())):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_file(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_navigation_of_the_site_and_in_the_readme() -> None:
+    navigation = re.findall(r": ((?!api/)\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(navigation) == sorted(PAGE_NAMES)
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in PAGE_NAMES if name.startswith("docs/") and f"({name})" not in readme] == []
+
+
+def test_every_page_of_the_reference_is_in_the_navigation_of_the_site() -> None:
+    navigation = re.findall(r": api/(\S+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert navigation == list(HOOKS.API)
+
+
+def find(name: str) -> Any:
+    """The module or the member of a module with this dotted name."""
+    parts = name.split(".")
+    found = importlib.import_module(parts[0])
+    for number, part in enumerate(parts[1:], start=2):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            found = importlib.import_module(".".join(parts[:number]))
+    return found
+
+
+def names_in(text: str) -> Iterator[str]:
+    """The dotted names of Python that a page has in its code: imports, and `skylog.…` anywhere in it."""
+    blocks = re.findall(r"^```python.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        for statement in re.findall(r"^ *from skylog[\w.]* import (?:\([^)]*\)|.*)$", block, re.MULTILINE):
+            node = ast.parse(textwrap.dedent(statement)).body[0]
+            assert isinstance(node, ast.ImportFrom)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    for code in (*blocks, *re.findall(r"`([^`\n]+)`", text)):
+        yield from re.findall(r"(?<![\w./-])skylog(?:\.[A-Za-z_]\w*)+", code)
+
+
+@pytest.mark.parametrize("name", PAGE_NAMES)
+def test_every_name_of_the_api_that_a_page_has_exists(name: str) -> None:
+    for dotted in sorted(set(names_in((ROOT / name).read_text()))):
+        if dotted.startswith("skylog.spark") and find_spec("pyspark") is None:
+            continue
+        find(dotted)
+
+
+def test_names_are_found_in_blocks_and_in_text() -> None:
+    block = "```python\nfrom skylog.c import (\n    D,\n    E,\n)\nskylog.f\n```\n"
+    text = f"Use `skylog.a.B(x)` and `/etc/skylog.conf`.\n{block}"
+    assert sorted(names_in(text)) == ["skylog.a.B", "skylog.c", "skylog.c.D", "skylog.c.E", "skylog.f"]
+    with pytest.raises(ImportError):
+        find("skylog.testing.NoSuchThing")
+
+
+def test_the_page_of_the_test_kit_has_all_its_names() -> None:
+    text = (DOCS / "testing.md").read_text()
+    assert [name for name in HOOKS.public_names("skylog.testing") if f"`{name}" not in text] == []
+
+
+def test_the_glossary_names_files_that_exist() -> None:
+    text = (DOCS / "design.md").read_text()
+    glossary = text[text.index("## Glossary") : text.index("## File map")]
+    named = re.findall(r"`(\w+/\w+\.py)`", glossary)
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / "src" / "skylog" / name).exists()] == []
+
+
+def test_the_picture_of_the_architecture_is_drawn_from_its_description() -> None:
+    architecture = docs_script("architecture")
+    assert architecture.PICTURE.read_text() == architecture.render(architecture.TEXT.read_text()), (
+        "run python docs/architecture.py"
+    )
+
+
+def test_a_download_at_view_time_is_found() -> None:
+    page = (
+        '<link rel="stylesheet" href="https://a/b.css"><link rel="canonical" href="https://c/"><script src="//d/e.js">'
+    )
+    page += '</script><img src="f.png"><a href="https://g/"></a><style>@import "http://h/i.css"; a {color: red}</style>'
+    assert list(HOOKS.downloads(page)) == ["https://a/b.css", "//d/e.js", "http://h/i.css"]
+    style = "a {background: url(data:image/svg+xml;x)} @font-face {src: url('https://fonts/j.woff2')}"
+    assert list(HOOKS.downloads(style, is_style=True)) == ["https://fonts/j.woff2"]
 
 
 def test_the_defaults_of_the_server_are_those_of_its_parts() -> None:

@@ -43,6 +43,14 @@ def test_the_examples_of_the_clients_page_run_from_top_to_bottom(tmp_path: Path)
     assert topics == {"page_views", "visits", "pickles", "greetings"}
 
 
+def test_the_examples_of_the_page_on_poison_messages_run_from_top_to_bottom(tmp_path: Path) -> None:
+    script = "import logging\nlogging.disable()\n" + "\n".join(python_blocks("docs/poison-messages.md"))
+    with BrokerProcess() as broker:
+        output = run(script, tmp_path, broker.bootstrap)
+    assert output.splitlines()[:3] == ["order 1", "order 2", "2 handled, 1 dead"]
+    assert "skylog tail orders --partition 0 --offset 1" in output
+
+
 def test_the_first_example_of_the_readme_prints_what_it_says(tmp_path: Path, skylog_bootstrap: str) -> None:
     output = run(python_blocks("README.md")[0], tmp_path, skylog_bootstrap)
     assert output.splitlines() == ["['b', 'c', 'd', 'e']", *"abcde"]

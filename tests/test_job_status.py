@@ -60,7 +60,7 @@ def test_an_error_is_cut_to_a_length_that_can_be_shown() -> None:
     ],
 )
 def test_what_is_no_status_is_refused(value: bytes) -> None:
-    with pytest.raises(JobStatusError, match="no status of a job"):
+    with pytest.raises(JobStatusError, match="not a job status"):
         JobStatus.decode(value)
 
 
@@ -84,7 +84,7 @@ def test_what_is_no_status_is_refused(value: bytes) -> None:
 )
 def test_what_no_page_could_show_is_refused(field: str, value: object) -> None:
     fields = orjson.loads(STATUS.encode()) | {field: value}
-    with pytest.raises(JobStatusError, match="no status of a job"):
+    with pytest.raises(JobStatusError, match="not a job status"):
         JobStatus.decode(orjson.dumps(fields))
 
 
@@ -98,6 +98,6 @@ def test_names_and_topics_are_cut_to_what_can_be_shown() -> None:
 @pytest.mark.parametrize(
     ("state", "is_alive"), [("running", True), ("waiting", True), ("stopped", False), ("failed", False)]
 )
-def test_a_job_is_alive_until_it_says_that_it_ended(state: str, is_alive: bool) -> None:
+def test_a_job_is_alive_until_it_reports_its_end(state: str, is_alive: bool) -> None:
     fields = orjson.loads(STATUS.encode()) | {"state": state}
     assert JobStatus.decode(orjson.dumps(fields)).is_alive is is_alive

@@ -14,13 +14,28 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "skylog"
 LAYERS = (
     ("cli",),
-    ("console", "spark", "testing"),
-    ("broker", "client", "events", "audit", "mirror"),
-    ("storage", "groups", "cluster", "net"),
+    ("demo",),
+    ("development", "simulation"),
+    ("console", "pipeline", "testing"),
+    ("spark",),
+    ("audit_topic",),
+    ("broker", "client", "events", "audit"),
+    ("storage", "groups", "transactions", "cluster", "net", "replication"),
     ("records", "protocol"),
     ("config",),
-    ("model", "metric", "job_status", "message_document"),
-    ("errors", "clock", "printable", "limited_logger"),
+    ("model", "metric", "job_status", "alert", "message_document", "search_index", "terminal", "java", "outage"),
+    (
+        "errors",
+        "clock",
+        "printable",
+        "units",
+        "limited_logger",
+        "lifeline",
+        "bound_process",
+        "durable_files",
+        "tracing",
+        "fastest_loop",
+    ),
 )
 HEIGHT = {name: -line for line, names in enumerate(LAYERS) for name in names}
 
@@ -63,6 +78,16 @@ def violations(source: Path) -> list[str]:
 
 def test_every_import_points_to_a_lower_layer() -> None:
     assert violations(SOURCE) == []
+
+
+def test_nothing_but_the_test_kit_and_the_simulation_imports_the_test_kit() -> None:
+    importers = [
+        f"{module.relative_to(SOURCE)}:{line}"
+        for module in sorted(SOURCE.rglob("*.py"))
+        for line, other in imported_packages(module, SOURCE)
+        if other == "testing" and module.relative_to(SOURCE).parts[0] not in ("testing", "simulation")
+    ]
+    assert importers == []
 
 
 @pytest.mark.parametrize(

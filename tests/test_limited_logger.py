@@ -1,4 +1,4 @@
-"""Log lines that a client can provoke at will."""
+"""Rate limits for log lines that clients can trigger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdicts of the books: what is complete, late, lost or duplicated, and what is not for them to say."""
+"""The verdicts of the books: complete, late, lost or duplicated, and what is not judged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def verdicts(*reports: Report, required: Sequence[Tier] = ()) -> list[str]:
     return [str(each) for each in balance(*reports, required=required)]
 
 
-# -- what the tiers say
+# -- verdicts
 
 
 def test_tiers_that_agree_are_complete() -> None:
@@ -85,7 +85,7 @@ def test_what_has_not_landed_is_lost() -> None:
     assert str(row) == "lost 1 (landed in orders_table)"
 
 
-def test_the_worst_is_said_first_and_nothing_is_left_out() -> None:
+def test_findings_are_complete_and_sorted_by_severity() -> None:
     reports = [
         produced(count(0, 8)),
         stored(0, 10, count(0, 10)),
@@ -118,7 +118,7 @@ def sized(window: int, messages: int, size_bytes: int, *, last: int | None = Non
     return Count(window * MINUTE_MS, ((last or window) + 1) * MINUTE_MS, messages, size_bytes)
 
 
-def test_bytes_stand_beside_the_messages_and_are_not_judged() -> None:
+def test_bytes_are_reported_and_not_judged() -> None:
     [row] = balance(
         produced(sized(0, 3, 300)),
         stored(0, 2, sized(0, 2, 70)),
@@ -169,7 +169,7 @@ def test_a_required_tier_is_late_in_each_window_that_it_has_counted_nothing_in()
     assert verdicts(log, read, required=[Tier.CONSUMED])[0] == "late 7 (consumed)"
 
 
-def test_what_is_found_of_a_required_tier_is_said_once() -> None:
+def test_a_finding_of_a_required_tier_is_reported_once() -> None:
     made = produced(count(0, 5), count(1, 5))
     assert verdicts(made, stored(0, 5, count(0, 5)), required=[Tier.STORED]) == ["complete", "lost 5 (stored)"]
 
@@ -185,7 +185,7 @@ def test_a_window_in_which_a_required_tier_is_absent_is_open_first() -> None:
 # -- late
 
 
-def test_what_a_group_has_not_come_to_is_late() -> None:
+def test_what_a_group_has_not_reached_is_late() -> None:
     reports = stored(0, 10, count(0, 10)), stored(10, 20, count(1, 10)), consumed(0, 10, count(0, 10))
     assert verdicts(*reports) == ["complete", "late 10 (group billing)"]
 
@@ -205,12 +205,12 @@ def test_a_partition_that_a_group_has_not_begun_is_late() -> None:
     assert verdicts(*reports) == ["late 5 (group billing)"]
 
 
-def test_a_group_that_was_asked_for_is_missed_and_others_are_not_looked_at() -> None:
+def test_a_requested_group_without_reports_is_late_and_others_are_ignored() -> None:
     reports = stored(0, 5, count(0, 5)), consumed(0, 5, count(0, 1), group="search")
     assert [str(row) for row in balance(*reports, groups=["billing"])] == ["late 5 (group billing)"]
 
 
-# -- who is judged
+# -- which tiers are judged
 
 
 def test_a_lone_tier_is_not_judged() -> None:
@@ -247,7 +247,7 @@ def test_a_group_from_the_middle_of_the_log_is_judged_from_its_second_window() -
     assert verdicts(log, consumed(0, 30, count(1, 5), count(2, 10)))[1] == "lost 5 (group billing)"
 
 
-def test_a_partition_that_no_broker_has_reported_says_nothing_of_where_a_group_began() -> None:
+def test_partitions_without_broker_reports_do_not_define_where_a_group_started() -> None:
     reports = stored(0, 5, count(0, 5)), consumed(0, 5, count(0, 4)), consumed(7, 8, count(0, 0), partition=1)
     assert verdicts(*reports) == ["lost 1 (group billing)"]
 
@@ -300,7 +300,7 @@ def test_a_broker_that_counts_again_replaces_what_it_counted_from_there_on() -> 
         Report(Tier.STORED, "broker-1", TOPIC, [count(0, 1)], 0),
     ],
 )
-def test_a_report_that_makes_no_sense_is_refused_and_changes_nothing(report: Report) -> None:
+def test_an_inconsistent_report_is_refused_and_changes_nothing(report: Report) -> None:
     books = Books()
     with pytest.raises(ReportError, match=report.id):
         books.add(report)
@@ -321,7 +321,7 @@ def test_a_batch_across_the_edge_of_a_window_goes_where_the_producer_counted_it(
 
 
 def test_a_loss_stands_out_among_batches_that_cross_every_edge() -> None:
-    """The producer's and the group's counts leave only one place for it."""
+    """The producer's and the group's counts leave only one possible window for it."""
     batches = [count(number, 40, last=number + 1) for number in range(9)]
     rest = [count(number, 100 - 20 * (number > 0) - 20 * (number < 9) - 3 * (number == 4)) for number in range(10)]
     read = [count(number, 100 - 3 * (number == 4)) for number in range(10)]
@@ -330,7 +330,7 @@ def test_a_loss_stands_out_among_batches_that_cross_every_edge() -> None:
     assert found == ["complete"] * 4 + ["lost 3 (stored)"] + ["complete"] * 5
 
 
-def test_a_window_that_nothing_turns_out_to_be_in_is_not_listed() -> None:
+def test_a_window_without_messages_is_not_listed() -> None:
     [row] = balance(produced(count(1, 5)), stored(0, 5, count(0, 5, last=1)))
     assert (row.window_start_ms, row.verdict) == (MINUTE_MS, Verdict.COMPLETE)
 
@@ -352,17 +352,17 @@ Views = tuple[list[int], list[list[Count]]]
 
 @st.composite
 def views(draw: st.DrawFn, tiers: int = 4) -> Views:
-    """Messages per window, and what each tier says of them: some windows exactly, others lumped into spans."""
+    """Messages per window, and the counts of each tier: some windows exact, others merged into spans."""
     truth = draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
-    told = []
+    reported = []
     for _ in range(tiers):
         counts = []
         for window, messages in enumerate(truth):
             hidden = draw(st.integers(0, messages))
             first, last = draw(st.integers(0, window)), draw(st.integers(window, len(truth) - 1))
             counts += [count(window, messages - hidden), count(first, hidden, last=last)]
-        told.append(counts)
-    return truth, told
+        reported.append(counts)
+    return truth, reported
 
 
 @given(views())

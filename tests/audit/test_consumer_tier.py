@@ -1,4 +1,4 @@
-"""The consumer's tier: counts travel with the commit, and are published once whoever dies."""
+"""The consumer's tier: counts are stored with the commit, and count once whichever member dies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def messages(start: int, end: int, *, partition: int = 0, time_ms: int = T, key:
 
 
 class AuditTopic:
-    """Where reports arrive; `waiting` are those that have not been answered."""
+    """Receives reports; `waiting` are those without a result yet."""
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
@@ -53,7 +53,7 @@ class AuditTopic:
 
 
 def total(reports: Sequence[Report]) -> int:
-    """Messages in reports; one that is there twice counts once."""
+    """The number of messages in reports; a report that is there twice counts once."""
     return sum(row.messages for report in {one.id: one for one in reports}.values() for row in report.counts)
 
 
@@ -95,7 +95,7 @@ def test_what_is_consumed_is_published_once_it_is_committed(tier: ConsumedTier, 
     assert pending_reports(text) == [report]
 
 
-def test_messages_of_several_partitions_are_told_apart(tier: ConsumedTier, audit_topic: AuditTopic) -> None:
+def test_messages_of_several_partitions_are_counted_separately(tier: ConsumedTier, audit_topic: AuditTopic) -> None:
     tier.consumed([*messages(0, 2), *messages(7, 8, partition=1), *messages(2, 3), *messages(8, 10, partition=1)])
     for partition, end_offset in ((0, 3), (1, 10)):
         tier.metadata("clicks", partition, end_offset)
@@ -141,12 +141,12 @@ def test_a_successor_publishes_what_it_finds_and_goes_on_from_there(
 ) -> None:
     tier.consumed(messages(0, 5))
     stored = tier.metadata("clicks", 0, 5)
-    tier.consumed(messages(5, 8))  # it dies before it commits these, and hears nothing of its commit
-    heir = open_tier()
-    heir.assigned("clicks", 0, stored)
-    heir.consumed(messages(6, 9))  # offset 5 was a marker, say
-    heir.metadata("clicks", 0, 9)
-    heir.committed("clicks", 0, 9)
+    tier.consumed(messages(5, 8))  # it dies before it commits these, and before its commit is confirmed
+    successor = open_tier()
+    successor.assigned("clicks", 0, stored)
+    successor.consumed(messages(6, 9))  # offset 5 may hold a marker
+    successor.metadata("clicks", 0, 9)
+    successor.committed("clicks", 0, 9)
     assert audit_topic.ranges == [(0, 5), (5, 9)]
     assert audit_topic.total() == 8
 
@@ -177,7 +177,7 @@ def test_what_was_consumed_and_not_committed_is_forgotten_with_the_partition(
     assert audit_topic.ranges == [(0, 3)]
 
 
-def test_a_commit_that_failed_is_made_good_by_the_next(tier: ConsumedTier, audit_topic: AuditTopic) -> None:
+def test_the_next_commit_covers_one_that_failed(tier: ConsumedTier, audit_topic: AuditTopic) -> None:
     tier.consumed(messages(0, 5))
     tier.metadata("clicks", 0, 5)
     tier.consumed(messages(5, 7))
@@ -213,9 +213,7 @@ def test_going_back_counts_again_from_the_first_message_consumed(tier: ConsumedT
     assert [(report.start_offset, report.end_offset) for report in pending_reports(text)] == [(2, 4)]
 
 
-def test_a_commit_that_is_heard_of_after_the_application_went_back_still_counts(
-    tier: ConsumedTier, audit_topic: AuditTopic
-) -> None:
+def test_a_commit_that_is_confirmed_after_a_seek_still_counts(tier: ConsumedTier, audit_topic: AuditTopic) -> None:
     tier.consumed(messages(0, 5))
     tier.metadata("clicks", 0, 5)
     tier.moved("clicks", 0)
@@ -225,12 +223,12 @@ def test_a_commit_that_is_heard_of_after_the_application_went_back_still_counts(
     assert len(pending_reports(tier.metadata("clicks", 0, 1))) == 2
 
 
-def test_a_commit_without_news_has_no_new_report(tier: ConsumedTier, audit_topic: AuditTopic) -> None:
+def test_a_commit_without_new_messages_has_no_new_report(tier: ConsumedTier, audit_topic: AuditTopic) -> None:
     assert pending_reports(tier.metadata("clicks", 0, 3)) == []
     tier.consumed(messages(3, 5))
-    told = tier.metadata("clicks", 0, 5)
-    assert len(pending_reports(told)) == 1
-    assert tier.metadata("clicks", 0, 5) == told
+    metadata = tier.metadata("clicks", 0, 5)
+    assert len(pending_reports(metadata)) == 1
+    assert tier.metadata("clicks", 0, 5) == metadata
     tier.committed("clicks", 0, 5)
     tier.committed("clicks", 0, 5)
     tier.committed("views", 0, 5)
@@ -262,7 +260,7 @@ def test_metadata_stays_short_however_many_windows_and_unpublished_reports_there
     assert audit_topic.total() == offset + 1
 
 
-def test_committed_reports_that_were_put_together_for_a_commit_that_failed_are_not_lost(
+def test_committed_reports_that_were_merged_for_a_failed_commit_are_not_lost(
     tier: ConsumedTier, audit_topic: AuditTopic
 ) -> None:
     for offset in range(MAX_REPORTS - 1):
@@ -277,12 +275,12 @@ def test_committed_reports_that_were_put_together_for_a_commit_that_failed_are_n
     assert total(pending_reports(tier.metadata("clicks", 0, 1))) == MAX_REPORTS
 
 
-def test_reports_that_were_put_together_still_count_when_their_own_commit_is_heard_of(
+def test_merged_reports_still_count_when_their_own_commit_is_confirmed(
     tier: ConsumedTier, audit_topic: AuditTopic
 ) -> None:
     for offset in range(MAX_UNPUBLISHED + 1):
         tier.consumed(messages(offset, offset + 1))
-        tier.metadata("clicks", 0, offset + 1)  # the last of these commits, with all of them put together, fails
+        tier.metadata("clicks", 0, offset + 1)  # the last of these commits, with all of them merged, fails
     tier.moved("clicks", 0)
     tier.committed("clicks", 0, MAX_UNPUBLISHED)
     tier.close()
@@ -338,7 +336,7 @@ def test_a_window_that_is_too_short_is_refused() -> None:
 
 
 class Group:
-    """A partition, its commits, its members one after the other, and everything that can go wrong between them."""
+    """A partition, its commits, its members one after the other, and everything that can fail between them."""
 
     def __init__(self, origin: str) -> None:
         self.dice = random.Random(origin)
@@ -387,7 +385,7 @@ class Group:
             if not self.is_unsure:
                 self.confirmations.append(self.position)
 
-    def hear(self) -> None:
+    def confirm(self) -> None:
         while self.confirmations and self.dice.random() < 0.7:
             self.tier.committed("clicks", 0, self.confirmations.pop(0))
 
@@ -401,7 +399,7 @@ class Group:
 
     def go_back(self) -> None:
         if self.is_unsure:
-            return  # who does not know what is committed cannot know what to forget
+            return  # if it is unknown what is committed, it is unknown what to forget
         while self.confirmations:
             self.tier.committed("clicks", 0, self.confirmations.pop(0))
         self.position = self.dice.randrange(self.position + 1)
@@ -409,7 +407,7 @@ class Group:
         self.tier.moved("clicks", 0)
 
     def run(self, steps: int) -> None:
-        actions = [self.consume, self.commit, self.hear, self.answer, self.pass_time]
+        actions = [self.consume, self.commit, self.confirm, self.answer, self.pass_time]
         for _ in range(steps):
             self.dice.choice(actions)()
             if self.dice.random() < 0.02:

@@ -1,4 +1,4 @@
-"""Counts that outlive their process: the file, its lock, and a crash at every step."""
+"""Counts that survive their process: the file, its lock, and a crash at every step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def adopt(path: Path) -> Journal:
 
 
 def settle(journal: Journal) -> Published:
-    """Publish a dead process's journal to its end; what the audit topic would have by id."""
+    """Publish all of a dead process's journal; return the content of the audit topic by id."""
     published = {}
     for slot in journal.slots():
         while slot.seal(settled=True):
@@ -94,7 +94,7 @@ def test_the_journal_of_another_application_is_left_alone(tmp_path: Path) -> Non
 
 
 def test_a_crash_at_any_step_neither_loses_nor_doubles(tmp_path: Path) -> None:
-    """The file is copied at each step, as a killed process would leave it, and settled by an heir."""
+    """The file is copied at each step, as a killed process would leave it, and settled by a successor."""
     live, copies = tmp_path / "live", tmp_path / "copies"
     copies.mkdir()
     journal = begin(live)
@@ -119,7 +119,7 @@ def test_a_crash_at_any_step_neither_loses_nor_doubles(tmp_path: Path) -> None:
         crash_here()
         assert slot.seal()
         crash_here()
-        count(slot, 1)  # while the report is on its way
+        count(slot, 1)  # while the report is in flight
         truth += 1
         crash_here()
         published[slot.report_id] = slot.sealed_count
@@ -231,7 +231,7 @@ def test_where_no_file_can_be_made_counts_are_kept_in_memory(tmp_path: Path, cap
     journal.remove()
 
 
-def test_a_disk_that_is_full_lets_counting_go_on_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_with_a_full_disk_counting_continues_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     journal = begin(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (EXTENT_BYTES, hard))

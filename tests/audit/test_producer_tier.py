@@ -1,4 +1,4 @@
-"""The producer's tier: counts that are published once, whatever dies when.
+"""The producer's tier: counts are published once, whichever process dies at any time.
 
 `python -m tests.audit.test_producer_tier DIRECTORY` is a producer that counts until it is killed.
 """
@@ -30,10 +30,10 @@ from tests.seeds import seed
 if TYPE_CHECKING:
     from skylog.client import tier as contract
 
-    def the_audits_are_what_clients_are_handed(produced: ProducerAudit, consumed: ConsumerAudit) -> None:
+    def the_audits_implement_the_protocols_of_clients(produced: ProducerAudit, consumed: ConsumerAudit) -> None:
         """For the type checker: the contract of the clients is kept."""
-        _producer: contract.ProducerAudit = produced
-        _consumer: contract.ConsumerAudit = consumed
+        _producer: contract.ProducerTierFactory = produced
+        _consumer: contract.ConsumerTierFactory = consumed
 
 
 MINUTE_MS = 60_000
@@ -41,7 +41,7 @@ T = 28_000_000 * MINUTE_MS  # the start of a window
 
 
 class AuditTopic:
-    """Where reports arrive. `answer` says of each whether it is stored and told so; by default at once."""
+    """Receives reports. `answer` decides for each whether it is stored, or None for no result yet; all by default."""
 
     def __init__(self, answer: Callable[[str], bool | None] = lambda _: True) -> None:
         self.answer = answer
@@ -65,7 +65,7 @@ class AuditTopic:
             done(is_stored)
 
     def sums(self) -> dict[tuple[str, int], tuple[int, int, int]]:
-        """Messages, bytes and uncertain ones by topic and window; a report that came twice counts once."""
+        """Messages, bytes and uncertain messages by topic and window; a report that arrived twice counts once."""
         totals: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
         for report in {report.id: report for report in self.reports}.values():
             for row in report.counts:
@@ -75,7 +75,7 @@ class AuditTopic:
 
 
 class Home:
-    """A journal directory and a clock that is moved by hand."""
+    """A journal directory and a manual clock."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -200,7 +200,7 @@ def test_closing_publishes_the_rest_and_removes_the_journal(home: Home) -> None:
     tier = home.open(audit_topic)
     send(tier, count=2)
     home.pass_interval(tier)
-    send(tier, count=3)  # comes after the report that is on its way
+    send(tier, count=3)  # comes after the report in flight
     send(tier, "views")
     tier.close()
     while audit_topic.waiting:
@@ -232,7 +232,7 @@ def test_what_could_not_be_published_is_published_by_the_next_producer_under_the
     assert home.files() == []
 
 
-def test_an_heir_tries_again_until_everything_is_published(home: Home) -> None:
+def test_a_successor_retries_until_everything_is_published(home: Home) -> None:
     dying = home.open(AuditTopic(lambda _: False))
     send(dying, count=4)
     dying.close()
@@ -246,7 +246,7 @@ def test_an_heir_tries_again_until_everything_is_published(home: Home) -> None:
     assert audit_topic.sums() == {("clicks", T): (4, 400, 0)}
 
 
-def test_one_of_many_who_look_at_once_gets_a_dead_producers_journal(home: Home) -> None:
+def test_one_of_many_concurrent_producers_adopts_a_dead_producers_journal(home: Home) -> None:
     for _ in range(10):
         dying = home.open(AuditTopic(lambda _: False))
         send(dying, count=3)
@@ -255,7 +255,7 @@ def test_one_of_many_who_look_at_once_gets_a_dead_producers_journal(home: Home) 
     heirs = [home.open(audit_topic) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(ProducedTier.tick, heirs))
-    home.clock.advance_ms(int(ADOPTION_INTERVAL_S * 1000))  # one may have looked while another held the lock
+    home.clock.advance_ms(int(ADOPTION_INTERVAL_S * 1000))  # one may have tried while another held the lock
     heirs[0].tick()
     assert len({report.id for report in audit_topic.reports}) == len(audit_topic.reports) == 10
     assert len(home.files()) == 4
@@ -269,7 +269,7 @@ def test_a_foreign_file_is_left_alone_with_one_warning(home: Home, caplog: pytes
     tier.tick()
     home.clock.advance_ms(int(ADOPTION_INTERVAL_S * 1000))
     tier.tick()
-    assert caplog.text.count("is left alone") == 1
+    assert caplog.text.count("is ignored: ") == 1
     assert foreign.read_text() == "hello" * 2000
 
 
@@ -343,7 +343,7 @@ def test_the_directory_is_found_by_the_environment(monkeypatch: pytest.MonkeyPat
 
 
 def count_until_killed(directory: Path, origin: str) -> None:
-    """Send, be acknowledged and publish as fast as can be. The lengths of two files are the truth."""
+    """Send, acknowledge and publish as fast as possible. The lengths of two files are the expected counts."""
     dice = random.Random(origin)
     sent, acknowledged, audit_topic = (
         os.open(directory / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for name in ("sent", "acknowledged", "topic")

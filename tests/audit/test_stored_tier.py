@@ -1,4 +1,4 @@
-"""The broker's tier: what the headers in its logs tell, reported so that counting again does no harm.
+"""The broker's tier: counts from the headers in its logs, reported so that counting again is harmless.
 
 `python -m tests.audit.test_stored_tier DIRECTORY PORT` is a broker whose tier reports all the time.
 """
@@ -21,8 +21,11 @@ import uvloop
 from skylog.audit import AUDIT_TOPIC, Count, Report, StoredTier, Tier
 from skylog.audit.batch_headers import LARGE_BATCH_BYTES, count_batches
 from skylog.audit.counts import WindowCounts
-from skylog.audit.stored_progress import CHECKPOINT, REMEMBERED_STARTS
-from skylog.broker import Broker
+from skylog.audit.stored_checkpoint import CHECKPOINT
+from skylog.audit.stored_progress import REMEMBERED_STARTS
+from skylog.broker import standalone_broker
+from skylog.errors import ErrorCode
+from skylog.model import TopicPartition
 from skylog.protocol.delete_topics import DeleteTopicsRequest
 from skylog.records import Codec, Record, build_batch, iterate_batches, read_records
 from skylog.storage import FileSlice
@@ -32,13 +35,14 @@ from tests.broker.process import BrokerProcess, BrokerThread, until
 from tests.broker.raw import RawClient
 from tests.seeds import seed
 from tests.storage.logs import Home, a_batch
+from tests.transactions.client import TransactionClient
 
 MINUTE_MS = 60_000
 T = 28_000_000 * MINUTE_MS
 
 
 class AuditedBroker(BrokerThread):
-    """A broker with a tier beside it that reports when it is told to, and when it stops."""
+    """A broker with a tier that reports on request, and when it stops."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -47,7 +51,7 @@ class AuditedBroker(BrokerThread):
         return self
 
     def begin_tier(self, interval_s: float = 3600) -> None:
-        """Put a tier in the place of the one there may be, which ends as if it had been killed."""
+        """Start a new tier. A running one ends as if it had been killed."""
         self.look(lambda _: [task.cancel() for task in asyncio.all_tasks() if "StoredTier" in repr(task.get_coro())])
         self.tier = StoredTier(self.broker, delay_s=interval_s, interval_s=interval_s)
         self.look(lambda _: self.tier.start())
@@ -58,7 +62,7 @@ class AuditedBroker(BrokerThread):
         super().__exit__()
 
     def report(self) -> list[Report]:
-        """Let the tier do its work; all reports there are."""
+        """Run the tier once; return all reports."""
         self.run(self.tier.report())
         return audit_log(self.client)
 
@@ -75,13 +79,17 @@ def audit_log(client: RawClient) -> list[Report]:
         assert data
         for position, header in iterate_batches(data):
             batch = data[position : position + header.size_bytes]
-            reports += [Report.decode(record.value or b"") for record in read_records(batch)]
+            reports += [Report.decode(value) for value in values_of(batch) if value.startswith(b"{")]
             offset = header.end_offset
     return reports
 
 
+def values_of(batch: bytes | bytearray | memoryview) -> list[bytes]:
+    return [record.value or b"" for record in read_records(batch)]
+
+
 def in_force(reports: Sequence[Report]) -> list[Report]:
-    """Reports that no later one of the same partition, beginning at or before their start, has replaced."""
+    """Reports that are not replaced by a later one of the same partition that starts at or before their start."""
     kept: list[Report] = []
     for new in reports:
         assert new.start_offset is not None
@@ -94,7 +102,7 @@ def in_force(reports: Sequence[Report]) -> list[Report]:
 
 
 def totals(reports: Sequence[Report]) -> Counter[tuple[str, int, int]]:
-    """Messages by topic and times, of the reports in force."""
+    """Messages by topic and time range, of the reports in force."""
     found: Counter[tuple[str, int, int]] = Counter()
     for report in in_force(reports):
         for row in report.counts:
@@ -130,7 +138,7 @@ def test_a_batch_is_counted_for_its_window_or_for_the_span_that_it_covers(broker
     ]
     assert (report.tier, report.source, report.topic, report.partition) == (Tier.STORED, "broker-1", "clicks", 0)
     assert (report.start_offset, report.end_offset) == (0, 6)
-    log = broker.look(lambda inside: inside.partitions.get("clicks", 0).log)
+    log = broker.look(lambda inside: inside.replicas.leader("clicks", 0).log)
     assert sum(row.size_bytes for row in report.counts) == log.size_bytes
 
 
@@ -190,6 +198,29 @@ def test_control_batches_are_not_messages(tmp_path: Path) -> None:
     assert sum(row.messages for row in counts.counts()) == 3
 
 
+def test_only_committed_messages_count_and_only_up_to_the_first_open_transaction(broker: AuditedBroker) -> None:
+    begin_audit(broker)
+    clicks = TopicPartition("clicks", 0)
+    with TransactionClient(broker.port) as client:
+        client.find()
+        for number, commits in enumerate((True, False, False, True)):
+            producer = client.init()
+            assert client.add(producer, clicks) == [ErrorCode.NONE]
+            assert client.produce_in(producer, "clicks", b"a", b"b") is ErrorCode.NONE
+            broker.produce("clicks", T)  # inside the transaction of another producer
+            assert client.produce_in(producer, "clicks", b"c", sequence=2) is ErrorCode.NONE
+            before = broker.client.end_offset("clicks")
+            stored = [report for report in broker.report() if report.topic == "clicks"]
+            assert sum(row.messages for report in stored for row in report.counts) == [0, 4, 5, 6][number]
+            assert max((report.end_offset or 0 for report in stored), default=0) == before - 4
+            assert client.end(producer, commits) is ErrorCode.NONE
+            client.wait_for("CompleteCommit" if commits else "CompleteAbort")
+        stored = [report for report in broker.report() if report.topic == "clicks"]
+    assert sum(row.messages for report in stored for row in report.counts) == 4 + 2 * 3
+    assert [report.start_offset for report in stored] == [0, 5, 10, 15]
+    assert stored[-1].end_offset == 20
+
+
 def test_counting_ends_before_a_batch_that_reaches_beyond_the_end_and_begins_inside_one(tmp_path: Path) -> None:
     home = Home(tmp_path)
     log = home.open()
@@ -227,7 +258,7 @@ def test_a_partition_is_reported_only_where_it_has_grown_and_from_where_it_ended
 def test_a_report_is_split_where_it_has_too_many_windows(broker: AuditedBroker) -> None:
     begin_audit(broker)
     times = range(T, T + 4000 * MINUTE_MS, MINUTE_MS)
-    log = broker.look(lambda inside: inside.partitions.get("clicks", 0))
+    log = broker.look(lambda inside: inside.replicas.leader("clicks", 0))
 
     def fill(_: object) -> None:
         for time_ms in times:
@@ -251,7 +282,7 @@ def test_what_is_left_is_reported_at_a_clean_stop_and_counting_goes_on_after_it(
         assert [(one.start_offset, one.end_offset) for one in broker.report()] == [(0, 1), (1, 2)]
 
 
-def test_a_crash_between_report_and_checkpoint_counts_again_from_the_same_start(broker: AuditedBroker) -> None:
+def test_an_old_checkpoint_is_no_reason_to_count_again(broker: AuditedBroker) -> None:
     begin_audit(broker)
     broker.produce("clicks", T)
     broker.report()
@@ -262,13 +293,11 @@ def test_a_crash_between_report_and_checkpoint_counts_again_from_the_same_start(
     checkpoint.write_bytes(before)
     broker.begin_tier()
     broker.produce("clicks", T)
-    reports = broker.report()
-    assert [(one.start_offset, one.end_offset) for one in reports] == [(0, 1), (1, 2), (1, 3)]
-    assert totals(reports) == {("clicks", T, T + MINUTE_MS): 3}
+    assert [(one.start_offset, one.end_offset) for one in broker.report()] == [(0, 1), (1, 2), (2, 3)]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"version":1,"audit_topic_id":"x","partitions":[]}', b"[1]"])
-def test_without_a_readable_checkpoint_everything_is_counted_again(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"version":2,"audit_topic_id":"x","partitions":[]}', b"[1]"])
+def test_without_a_readable_checkpoint_the_audit_topic_says_where_to_continue(tmp_path: Path, content: bytes) -> None:
     with AuditedBroker(tmp_path) as broker:
         create_topic(broker.client, "clicks")
         begin_audit(broker)
@@ -277,9 +306,28 @@ def test_without_a_readable_checkpoint_everything_is_counted_again(tmp_path: Pat
             broker.report()
     (tmp_path / CHECKPOINT).write_bytes(content)
     with AuditedBroker(tmp_path) as broker:
-        reports = broker.report()
-        assert [(one.start_offset, one.end_offset) for one in reports] == [(0, 1), (1, 2), (2, 3), (0, 3)]
-        assert totals(reports) == {("clicks", T, T + MINUTE_MS): 3}
+        broker.produce("clicks", T)
+        assert [(one.start_offset, one.end_offset) for one in broker.report()] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_reports_that_the_audit_topic_has_lost_are_made_again(tmp_path: Path) -> None:
+    """As in a power failure, which reports of others follow, so that the topic is as long as before."""
+    with AuditedBroker(tmp_path) as broker:
+        create_topic(broker.client, "clicks")
+        begin_audit(broker)
+        for _ in range(3):
+            broker.produce("clicks", T)
+            broker.report()
+    (tmp_path / "clean-shutdown").unlink()
+    log = tmp_path / f"{AUDIT_TOPIC}-0" / f"{0:020d}.log"
+    sizes = [header.size_bytes for _, header in iterate_batches(log.read_bytes())]
+    with log.open("r+b") as file:
+        file.truncate(sizes[0])
+    with AuditedBroker(tmp_path) as broker:
+        for _ in range(5):
+            broker.client.produce(AUDIT_TOPIC, a_batch(1))
+        reports = [one for one in broker.report() if one.topic == "clicks"]
+        assert [(one.start_offset, one.end_offset) for one in reports] == [(0, 1), (1, 3)]
 
 
 @pytest.mark.parametrize("left", [0, 1, 2, 13, 25])
@@ -301,7 +349,7 @@ def test_a_log_that_lost_its_end_is_counted_again_from_a_report_that_it_still_ho
         assert totals(broker.report()) == {("clicks", T, T + MINUTE_MS): left + 2}
 
 
-def test_a_topic_that_is_made_anew_is_counted_from_its_start(broker: AuditedBroker) -> None:
+def test_a_topic_that_is_created_again_is_counted_from_its_start(broker: AuditedBroker) -> None:
     begin_audit(broker)
     broker.produce("clicks", T, T, T)
     broker.report()
@@ -312,7 +360,7 @@ def test_a_topic_that_is_made_anew_is_counted_from_its_start(broker: AuditedBrok
     assert totals(broker.report()) == {("clicks", later, later + MINUTE_MS): 4}
 
 
-def test_an_audit_topic_that_is_made_anew_gets_all_counts_again(broker: AuditedBroker) -> None:
+def test_an_audit_topic_that_is_created_again_gets_all_counts_again(broker: AuditedBroker) -> None:
     begin_audit(broker)
     broker.produce("clicks", T)
     broker.report()
@@ -321,20 +369,22 @@ def test_an_audit_topic_that_is_made_anew_gets_all_counts_again(broker: AuditedB
     assert totals(broker.report()) == {("clicks", T, T + MINUTE_MS): 1}
 
 
-def test_offsets_that_were_dropped_uncounted_are_named(broker: AuditedBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_offsets_that_were_deleted_uncounted_are_logged(
+    broker: AuditedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     begin_audit(broker)
     broker.produce("clicks", T)
     broker.report()
     for _ in range(4):
         broker.produce("clicks", T)
-    broker.look(lambda inside: inside.partitions.get("clicks", 0).log.delete_records(3))
+    broker.look(lambda inside: inside.replicas.leader("clicks", 0).log.delete_records(3))
     reports = broker.report()
     assert [(one.start_offset, one.end_offset) for one in reports] == [(0, 1), (1, 5)]
     assert totals(reports) == {("clicks", T, T + MINUTE_MS): 3}
-    assert "clicks-0: offsets 1 to 3 were dropped" in caplog.text
+    assert "clicks-0: offsets 1 to 3 were deleted" in caplog.text
 
 
-def test_a_failure_is_counted_and_made_good_and_the_broker_goes_on(tmp_path: Path) -> None:
+def test_a_failed_round_is_counted_and_retried_and_the_broker_continues(tmp_path: Path) -> None:
     with AuditedBroker(tmp_path) as broker:
         create_topic(broker.client, "clicks")
         obstacle = tmp_path / (CHECKPOINT + ".tmp")
@@ -367,7 +417,7 @@ def test_a_damaged_log_does_not_keep_others_from_being_counted(tmp_path: Path) -
 
 
 async def serve(directory: Path, port: int) -> None:
-    broker = Broker(directory)
+    broker = standalone_broker(directory)
     print(await broker.start("127.0.0.1", port), flush=True)
     tier = StoredTier(broker, delay_s=0.005, interval_s=0.005)
     tier.start()

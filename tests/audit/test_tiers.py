@@ -1,4 +1,4 @@
-"""All three tiers around a real broker: what they report is the same."""
+"""All three tiers around a real broker report the same counts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def produce(broker: AuditedBroker, journal_dir: Path) -> None:
 
 
 class Member:
-    """A member of a group, as `Consumer` makes one: it commits what it has consumed, with its counts."""
+    """A group member like `Consumer`: it commits its offsets with its counts."""
 
     def __init__(self, broker: AuditedBroker, publish: Callable[[str, bytes, Callable[[bool], None]], None]) -> None:
         config = {"bootstrap.servers": f"127.0.0.1:{broker.port}", "group.id": "billing", "enable.auto.commit": False}
@@ -114,7 +114,7 @@ def test_produced_stored_and_consumed_are_the_same_in_every_window(tmp_path: Pat
     truth = Counter((T + number * 100) // MINUTE_MS * MINUTE_MS for number in range(COUNT))
     assert by_window(reports, Tier.PRODUCED) == truth
     assert by_window(reports, Tier.CONSUMED) == truth
-    # A batch that reaches over the end of a window counts for both: the sums of all are the same.
+    # A batch that crosses the end of a window counts for both: the totals are the same.
     assert by_window(reports, Tier.STORED).total() == COUNT
 
 
@@ -124,7 +124,7 @@ def test_a_producer_publishes_its_last_reports_although_an_attempt_has_just_fail
         producer.send("clicks", "one")
         producer.flush()
         assert producer._engine is not None
-        producer._engine._tried_topic_at = time.monotonic()  # as if the broker had been away just now
+        producer._engine._tried_topic_at = time.monotonic()  # as if the broker had just been unreachable
         producer.close()
         reports = [Report.decode(message.value or b"") for message in consume(broker.bootstrap, AUDIT_TOPIC)]
     assert [(report.tier, report.counts[0].messages) for report in reports] == [(Tier.PRODUCED, 1)]

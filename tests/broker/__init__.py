@@ -1,1 +1,1 @@
-"""The broker as a Kafka client meets it: real sockets, every API, every version."""
+"""The broker as a Kafka client sees it: real sockets, every API, every version."""

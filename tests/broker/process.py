@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 import uvloop
 
 from skylog import testing
-from skylog.broker import Broker, ServerConfig
+from skylog.broker import Broker, ServerConfig, standalone_broker
 from skylog.storage.files import LogFile, OpenFile
 
 T = TypeVar("T")
@@ -23,10 +23,10 @@ until = testing.wait_until
 
 
 class BrokerProcess(testing.BrokerProcess):
-    """A `skylog serve`, with what its memory and its stderr tell."""
+    """A `skylog serve` process, with access to its memory usage and stderr."""
 
     def tracebacks(self, since: int = 0) -> str:
-        """What is on stderr around the first traceback after `since` characters; empty where there is none."""
+        """Return stderr around the first traceback after `since` characters, empty if there is none."""
         text = self.stderr()[since:]
         start = text.find("Traceback")
         return "" if start < 0 else text[max(0, start - 300) : start + 5000]
@@ -65,7 +65,7 @@ class BrokerThread:
     ) -> None:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker")
-        self.broker = Broker(data_dir, ServerConfig.parse(settings or {}), open_file=open_file)
+        self.broker = standalone_broker(data_dir, ServerConfig.parse(settings or {}), open_file=open_file)
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class BrokerThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
 
     def look(self, question: Callable[[Broker], T]) -> T:
-        """What `question` finds in the broker, asked on its own thread."""
+        """Call `question` with the broker on its own thread. Return the result."""
 
         async def ask() -> T:
             return question(self.broker)

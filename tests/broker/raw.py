@@ -1,4 +1,4 @@
-"""A client that can say anything: any API in any version, any bytes, and it shows what comes back."""
+"""A client that can send anything: any API in any version, any bytes. It returns the responses."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class RawClient:
         return bytes(data)
 
     def is_closed(self, within_seconds: float = TIMEOUT_SECONDS) -> bool:
-        """Whether the broker closes the connection within so many seconds; what it sends before is dropped."""
+        """Return whether the broker closes the connection within `seconds`. Bytes sent before are dropped."""
         self.socket.settimeout(within_seconds)
         try:
             while self.socket.recv(65536):
@@ -100,7 +100,7 @@ class RawClient:
     # -- messages
 
     def encode(self, request: Message, version: int, client_id: str | None = "raw") -> bytes:
-        """A request's frame; its response will be expected, in turn."""
+        """Return a request's frame, and expect its response after those of earlier requests."""
         correlation_id = next(self._numbers)
         if not (isinstance(request, ProduceRequest) and request.acks == 0):
             self._waiting.append((correlation_id, API_SPECS[request.api_key].response, version))
@@ -124,7 +124,7 @@ class RawClient:
         self.send(request, version)
         return self.receive()
 
-    # -- what tests do all the time
+    # -- frequent requests
 
     def produce(
         self, topic: str, batch: bytes | bytearray | None, *, partition: int = 0, acks: int = -1, version: int = 9
@@ -168,11 +168,11 @@ class RawClient:
 
 
 def produce_request(
-    topic: str, batch: bytes | bytearray | None, *, partition: int = 0, acks: int = -1
+    topic: str, batch: bytes | bytearray | None, *, partition: int = 0, acks: int = -1, timeout_ms: int = 10_000
 ) -> ProduceRequest:
     data = PartitionProduceData(index=partition, records=None if batch is None else bytes(batch))
     return ProduceRequest(
-        acks=acks, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
 
 

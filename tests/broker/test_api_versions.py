@@ -1,4 +1,4 @@
-"""ApiVersions: what is told is what is served."""
+"""ApiVersions: the returned APIs are those that are served."""
 
 from __future__ import annotations
 
@@ -30,14 +30,22 @@ def test_the_list_is_the_table_of_handlers_with_produce_from_0(client: RawClient
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_the_one_feature_is_the_metadata_version_of_kafka_3_9(client: RawClient, version: int) -> None:
-    """Any other would make clients expect something: transactions in Produce, KIP-848, a quorum of controllers."""
+def test_the_features_are_the_metadata_version_of_kafka_3_9_and_the_consumer_protocol(
+    client: RawClient, version: int
+) -> None:
+    """Any other would make clients expect something: transactions in Produce, a quorum of controllers.
+
+    Clients that know only version 3 reject a lowest level of 0.
+    """
     response = client.ask(KNOWN, version)
+    consumer_protocol = [("group.version", 0, 1)] if version >= 4 else []
     assert [(each.name, each.min_version, each.max_version) for each in response.supported_features] == [
-        ("metadata.version", 1, 21)
+        ("metadata.version", 1, 21),
+        *consumer_protocol,
     ]
     assert [(each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features] == [
-        ("metadata.version", 21, 21)
+        ("metadata.version", 21, 21),
+        ("group.version", 1, 1),
     ]
     assert response.finalized_features_epoch >= 0
     assert not response.zk_migration_ready
@@ -48,7 +56,7 @@ def test_the_one_feature_is_the_metadata_version_of_kafka_3_9(client: RawClient,
 def test_a_version_from_the_future_is_answered_in_the_form_of_version_0(
     client: RawClient, version: int, body: bytes
 ) -> None:
-    """KIP-511: the body may be in a form that nobody knows yet, only the header is read."""
+    """KIP-511: the body may be in an unknown format, only the header is read."""
     header = request_header(RequestHeader(ApiKey.API_VERSIONS, version, 77, "raw"))
     client.send_bytes(len(header + body).to_bytes(4, "big") + header + body)
     frame = client.read_frame()
@@ -61,7 +69,7 @@ def test_a_version_from_the_future_is_answered_in_the_form_of_version_0(
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "naïve"])
-def test_a_client_with_an_odd_name_is_told_so(client: RawClient, name: str) -> None:
+def test_a_client_with_an_invalid_name_gets_an_error(client: RawClient, name: str) -> None:
     response = client.ask(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert client.ask(KNOWN, 3).error_code == ErrorCode.NONE

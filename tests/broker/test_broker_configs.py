@@ -1,4 +1,4 @@
-"""A broker's configuration at run time: changed, told, in force at once, kept over a restart (KIP-226)."""
+"""A broker's configuration at run time: changed, described, effective immediately, kept over a restart (KIP-226)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def change(client: RawClient, name: str, *changes: tuple[str, int, str | None], 
     return code
 
 
-def told(client: RawClient, kind: int, name: str, key: str) -> Any:
+def described(client: RawClient, kind: int, name: str, key: str) -> Any:
     (config,) = describe(client, kind, name, keys=[key], include_synonyms=True).configs
     return config
 
@@ -58,13 +58,13 @@ def synonyms(config: Any) -> list[tuple[str, str, int]]:
     return [(each.name, each.value, each.source) for each in config.synonyms]
 
 
-def test_the_value_in_force_is_this_brokers_then_all_brokers_then_that_of_the_start(tmp_path: Path) -> None:
+def test_the_effective_value_is_this_brokers_then_all_brokers_then_that_of_startup(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", {"log.retention.hours": "1"})
     with broker, RawClient(broker.port) as client:
         create_topic(client, "t")
         create_topic(client, "own", configs={"retention_ms": "7"})
         start = [("log.retention.ms", "3600000", FROM_START), ("log.retention.ms", "604800000", FROM_DEFAULT)]
-        assert synonyms(told(client, TOPIC, "t", "retention.ms")) == start
+        assert synonyms(described(client, TOPIC, "t", "retention.ms")) == start
         assert change(client, ALL, ("log.retention.ms", SET, "3000")) == 0
         assert change(client, THIS, ("log.retention.ms", SET, "2000")) == 0
         everything = [
@@ -73,23 +73,23 @@ def test_the_value_in_force_is_this_brokers_then_all_brokers_then_that_of_the_st
             *start,
         ]
         for kind, name, key in ((BROKER, THIS, "log.retention.ms"), (TOPIC, "t", "retention.ms")):
-            config = told(client, kind, name, key)
+            config = described(client, kind, name, key)
             assert (config.value, config.config_source) == ("2000", FROM_THIS_BROKER)
             assert synonyms(config) == everything
-        config = told(client, TOPIC, "own", "retention.ms")
+        config = described(client, TOPIC, "own", "retention.ms")
         assert (config.value, config.config_source) == ("7", FROM_TOPIC)
         assert synonyms(config) == [("retention.ms", "7", FROM_TOPIC), *everything]
         (config,) = describe(client, BROKER, ALL, include_synonyms=True).configs
         assert (config.name, config.value, config.config_source) == ("log.retention.ms", "3000", FROM_ALL_BROKERS)
         assert synonyms(config) == everything[1:2]
         assert change(client, THIS, ("log.retention.ms", DELETE, None)) == 0
-        assert told(client, TOPIC, "t", "retention.ms").value == "3000"
+        assert described(client, TOPIC, "t", "retention.ms").value == "3000"
         assert change(client, ALL, ("log.retention.ms", DELETE, None)) == 0
-        assert synonyms(told(client, TOPIC, "t", "retention.ms")) == start
+        assert synonyms(described(client, TOPIC, "t", "retention.ms")) == start
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_what_was_set_survives_a_restart_and_is_in_force_from_the_start(tmp_path: Path, how: str) -> None:
+def test_dynamic_settings_survive_a_restart_and_apply_from_the_start(tmp_path: Path, how: str) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         with RawClient(broker.port) as client:
             create_topic(client, "t")
@@ -98,8 +98,8 @@ def test_what_was_set_survives_a_restart_and_is_in_force_from_the_start(tmp_path
         getattr(broker, how)()
         broker.start()
         with RawClient(broker.port) as client:
-            assert told(client, BROKER, THIS, "log.cleaner.backoff.ms").value == "99"
-            assert told(client, BROKER, THIS, "message.max.bytes").config_source == FROM_ALL_BROKERS
+            assert described(client, BROKER, THIS, "log.cleaner.backoff.ms").value == "99"
+            assert described(client, BROKER, THIS, "message.max.bytes").config_source == FROM_ALL_BROKERS
             assert client.produce("t", batch_of(bytes(500))).error_code == ErrorCode.MESSAGE_TOO_LARGE
             (node,) = client.metadata().brokers
             assert (node.host, node.port) == ("example.org", 1234)
@@ -169,7 +169,7 @@ REFUSED: list[tuple[str, tuple[str, int, str | None]]] = [
 
 
 @pytest.mark.parametrize(("name", "refused"), REFUSED)
-def test_what_cannot_be_set_at_run_time_changes_nothing(
+def test_an_invalid_dynamic_setting_changes_nothing(
     client: RawClient, name: str, refused: tuple[str, int, str | None]
 ) -> None:
     if refused[0] == "log.cleaner.min.compaction.lag.ms":
@@ -184,7 +184,7 @@ def test_what_cannot_be_set_at_run_time_changes_nothing(
 
 def test_validate_only_checks_and_sets_nothing(client: RawClient) -> None:
     assert change(client, THIS, ("log.retention.ms", SET, "5"), validate_only=True) == 0
-    assert told(client, BROKER, THIS, "log.retention.ms").config_source == FROM_DEFAULT
+    assert described(client, BROKER, THIS, "log.retention.ms").config_source == FROM_DEFAULT
     code = change(client, THIS, ("num.partitions", SET, "5"), validate_only=True)
     assert code == ErrorCode.INVALID_REQUEST
 
@@ -192,9 +192,9 @@ def test_validate_only_checks_and_sets_nothing(client: RawClient) -> None:
 def test_lists_of_the_broker_grow_and_shrink(client: RawClient, changed: list[tuple[str, str]]) -> None:
     changed.append((ALL, "log.cleanup.policy"))
     assert change(client, ALL, ("log.cleanup.policy", APPEND, "compact")) == 0
-    assert told(client, BROKER, THIS, "log.cleanup.policy").value == "delete,compact"
+    assert described(client, BROKER, THIS, "log.cleanup.policy").value == "delete,compact"
     assert change(client, ALL, ("log.cleanup.policy", SUBTRACT, "delete")) == 0
-    assert told(client, BROKER, THIS, "log.cleanup.policy").value == "compact"
+    assert described(client, BROKER, THIS, "log.cleanup.policy").value == "compact"
     assert change(client, ALL, ("log.retention.ms", APPEND, "5")) == ErrorCode.INVALID_CONFIG
 
 
@@ -211,10 +211,10 @@ def test_alter_configs_replaces_all_that_was_set(
         return code
 
     assert replace(log_retention_ms="9", log_roll_ms="8") == 0
-    assert told(client, BROKER, THIS, "log.roll.ms").value == "8"
+    assert described(client, BROKER, THIS, "log.roll.ms").value == "8"
     assert replace(log_retention_ms="9") == 0
-    assert told(client, BROKER, THIS, "log.roll.ms").config_source == FROM_DEFAULT
-    assert told(client, BROKER, THIS, "log.retention.ms").value == "9"
+    assert described(client, BROKER, THIS, "log.roll.ms").config_source == FROM_DEFAULT
+    assert described(client, BROKER, THIS, "log.retention.ms").value == "9"
     assert replace(num_partitions="9") == ErrorCode.INVALID_REQUEST
 
 
@@ -231,30 +231,30 @@ def test_the_broker_names_its_directory_and_its_number(broker: BrokerProcess, cl
 def test_the_number_of_the_broker_may_be_given_by_its_older_name(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", {"broker.id": "5"}) as broker, RawClient(broker.port) as client:
         assert [node.node_id for node in client.metadata().brokers] == [5]
-        assert told(client, BROKER, "5", "node.id").value == "5"
+        assert described(client, BROKER, "5", "node.id").value == "5"
 
 
 @pytest.mark.parametrize("kind", [TOPIC, BROKER])
-def test_a_resource_that_stands_twice_is_refused_each_time(client: RawClient, make_topic: MakeTopic, kind: int) -> None:
+def test_a_repeated_resource_is_refused_each_time(client: RawClient, make_topic: MakeTopic, kind: int) -> None:
     name = make_topic() if kind == TOPIC else THIS
     key = "flush.ms" if kind == TOPIC else "log.flush.interval.ms"
     row = incremental.AlterableConfig(name=key, config_operation=SET, value="1")
     resource = incremental.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[row])
     responses = client.ask(incremental.IncrementalAlterConfigsRequest(resources=[resource] * 2), 1).responses
     assert [each.error_code for each in responses] == [ErrorCode.INVALID_REQUEST] * 2
-    assert told(client, kind, name, key).config_source == FROM_DEFAULT
+    assert described(client, kind, name, key).config_source == FROM_DEFAULT
 
 
 def test_a_stored_key_that_no_longer_fits_does_not_keep_the_broker_from_starting(tmp_path: Path) -> None:
     async def store() -> None:
-        configs = BrokerConfigs(EmbeddedStore(tmp_path))
-        await configs.load()
-        await configs.put(ALL, {"log.retention.ms": "1234", "log.roll.ms": "never", "gone.with.an.upgrade": "1"})
+        configs = BrokerConfigs(EmbeddedStore(tmp_path).open_session())
+        stored = {"log.retention.ms": "1234", "log.roll.ms": "never", "gone.with.an.upgrade": "1"}
+        await configs.change(ALL, lambda _: stored)
 
     asyncio.run(store())
     with BrokerProcess(tmp_path) as broker, RawClient(broker.port) as client:
-        assert told(client, BROKER, THIS, "log.retention.ms").value == "1234"
-        assert told(client, BROKER, THIS, "log.roll.ms").config_source == FROM_DEFAULT
+        assert described(client, BROKER, THIS, "log.retention.ms").value == "1234"
+        assert described(client, BROKER, THIS, "log.roll.ms").config_source == FROM_DEFAULT
         assert change(client, ALL, ("log.preallocate", SET, "true")) == 0
         assert "log.roll.ms=never" in broker.stderr()
         assert "gone.with.an.upgrade" in broker.stderr()
@@ -270,7 +270,7 @@ def level(client: RawClient, name: str) -> str:
     return value
 
 
-def test_levels_of_loggers_are_told_and_changed(client: RawClient) -> None:
+def test_levels_of_loggers_are_described_and_changed(client: RawClient) -> None:
     name = "skylog.broker.housekeeping"
     inherited = level(client, name)
     assert level(client, "root") in ("WARN", "INFO")
@@ -307,7 +307,7 @@ def test_the_older_api_does_not_know_loggers(client: RawClient) -> None:
     assert result.error_code == ErrorCode.INVALID_REQUEST
 
 
-# -- other people's clients
+# -- third-party clients
 
 
 def test_confluent_kafka_changes_a_running_broker(
@@ -335,7 +335,7 @@ def test_kafka_python_changes_a_running_broker(
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
         admin.alter_configs([KafkaPythonResource(ConfigResourceType.BROKER, THIS, configs={"log.roll.ms": "54321"})])
-        assert told(client, BROKER, THIS, "log.roll.ms").value == "54321"
+        assert described(client, BROKER, THIS, "log.roll.ms").value == "54321"
         assert "54321" in str(admin.describe_configs([KafkaPythonResource(ConfigResourceType.BROKER, THIS)]))
     finally:
         admin.close()

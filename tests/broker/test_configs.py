@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, and what the cluster and its disks look like."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, DescribeCluster and DescribeLogDirs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def value(client: RawClient, topic: str, key: str) -> str:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_every_key_of_a_topic_is_told_with_its_source_and_type(
+def test_every_key_of_a_topic_is_described_with_its_source_and_type(
     client: RawClient, make_topic: MakeTopic, version: int
 ) -> None:
     topic = make_topic(retention_ms="4321", cleanup_policy="compact,delete")
@@ -64,9 +64,7 @@ def test_every_key_of_a_topic_is_told_with_its_source_and_type(
         assert all(config.documentation for config in found.values())
 
 
-def test_version_0_tells_which_values_are_the_default_in_place_of_their_source(
-    client: RawClient, make_topic: MakeTopic
-) -> None:
+def test_version_0_marks_defaults_instead_of_naming_the_source(client: RawClient, make_topic: MakeTopic) -> None:
     result = describe(client, TOPIC, make_topic(retention_ms="4321"), version=0)
     found = {config.name: config for config in result.configs}
     assert set(found) == set(settings(LogConfig))
@@ -75,21 +73,21 @@ def test_version_0_tells_which_values_are_the_default_in_place_of_their_source(
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_key_of_the_broker_is_told(client: RawClient, version: int) -> None:
+def test_every_key_of_the_broker_is_described(client: RawClient, version: int) -> None:
     result = describe(client, BROKER, "1", version=version)
     assert result.error_code == 0
     assert {config.name for config in result.configs} <= set(broker_keys())
     assert {"num.partitions", "log.retention.ms", "socket.request.max.bytes"} <= {each.name for each in result.configs}
 
 
-def test_what_is_not_there_has_no_configuration(client: RawClient) -> None:
+def test_unknown_resources_have_no_configuration(client: RawClient) -> None:
     assert describe(client, TOPIC, "not-there").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert describe(client, BROKER, "7").error_code == ErrorCode.INVALID_REQUEST
     assert describe(client, 99, "x").error_code == ErrorCode.INVALID_REQUEST
     assert describe(client, TOPIC, "../x").error_code != 0
 
 
-def test_no_key_that_is_named_is_every_key(client: RawClient, make_topic: MakeTopic) -> None:
+def test_an_empty_list_of_keys_means_all_keys(client: RawClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     assert describe(client, TOPIC, topic, keys=[]) == describe(client, TOPIC, topic)
 
@@ -111,7 +109,7 @@ def test_many_topics_are_described_as_each_alone(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("kind", [TOPIC, BROKER])
-def test_a_resource_that_stands_often_is_answered_once_and_holds_nobody_up(
+def test_a_repeated_resource_has_one_result_and_does_not_block_others(
     broker: BrokerProcess, client: RawClient, make_topic: MakeTopic, kind: int
 ) -> None:
     name = make_topic() if kind == TOPIC else "1"

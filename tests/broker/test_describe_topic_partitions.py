@@ -89,7 +89,7 @@ def test_a_page_has_at_least_one_partition(filled: RawClient, limit: int) -> Non
     assert response.next_cursor == Cursor(topic_name="b", partition_index=0)
 
 
-def test_a_cursor_may_stand_at_a_topic_that_is_gone(filled: RawClient) -> None:
+def test_a_cursor_may_be_at_a_deleted_topic(filled: RawClient) -> None:
     response = page(filled, cursor=Cursor(topic_name="aa", partition_index=7))
     assert partitions(response) == EVERYTHING[1:]
 
@@ -107,7 +107,7 @@ def test_a_cursor_beyond_the_partitions_of_its_topic_leaves_an_empty_row(filled:
         Cursor(topic_name="a", partition_index=-1),
     ],
 )
-def test_a_cursor_outside_of_what_is_asked_for_is_refused(filled: RawClient, cursor: Cursor) -> None:
+def test_a_cursor_outside_of_the_request_is_refused(filled: RawClient, cursor: Cursor) -> None:
     response = page(filled, "aca", cursor=cursor)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [
         ("a", ErrorCode.INVALID_REQUEST),
@@ -115,7 +115,7 @@ def test_a_cursor_outside_of_what_is_asked_for_is_refused(filled: RawClient, cur
     ]
 
 
-def test_unknown_and_invalid_names_are_told_apart(filled: RawClient) -> None:
+def test_unknown_and_invalid_names_get_different_errors(filled: RawClient) -> None:
     assert [(topic.name, topic.error_code) for topic in page(filled, "z*b").topics] == [
         ("*", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("b", ErrorCode.NONE),

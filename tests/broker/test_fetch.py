@@ -112,7 +112,7 @@ def test_an_append_wakes_a_parked_fetch_long_before_its_time(
 
 
 def test_the_append_itself_wakes_the_reader(broker: BrokerProcess, client: RawClient, make_topic: MakeTopic) -> None:
-    """A broker that polls for data could not answer so many waits in a row so quickly."""
+    """A broker that polls for data could not respond to a series of waiting fetches this quickly."""
     topic = make_topic()
     rounds, took = 100, 0.0
     with RawClient(broker.port) as reader:
@@ -204,7 +204,7 @@ def test_another_leader_epoch_is_fenced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 12])
-def test_an_unknown_topic_or_partition_is_told_without_waiting(
+def test_an_unknown_topic_or_partition_is_an_error_without_waiting(
     client: RawClient, make_topic: MakeTopic, version: int
 ) -> None:
     for topic, partition in (("not-there", 0), (make_topic(), 1), (make_topic(), -1)):
@@ -213,7 +213,7 @@ def test_an_unknown_topic_or_partition_is_told_without_waiting(
 
 
 @pytest.mark.parametrize("version", range(13, 18))
-def test_an_unknown_topic_id_is_told(client: RawClient, version: int) -> None:
+def test_an_unknown_topic_id_is_an_error(client: RawClient, version: int) -> None:
     found = client.fetch(uuid.uuid4(), 0, version=version, max_wait_ms=LONG_MS)
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -221,13 +221,13 @@ def test_an_unknown_topic_id_is_told(client: RawClient, version: int) -> None:
 def test_a_client_that_leaves_while_parked_leaves_nothing_behind(tmp_path: Path) -> None:
     with BrokerThread(tmp_path / "data") as thread, RawClient(thread.port) as client:
         create_topic(client, "t")
-        waiting = "_waiting"
+        waiting = "_consumers"
         readers = [RawClient(thread.port) for _ in range(20)]
         for reader in readers:
             reader.send(fetch_request("t", 0, max_wait_ms=LONG_MS), 12)
 
         def parked() -> int:
-            count: int = thread.look(lambda broker: len(getattr(broker.partitions.get("t", 0), waiting)))
+            count: int = thread.look(lambda broker: len(getattr(broker.replicas.leader("t", 0), waiting)))
             return count
 
         until(lambda: parked() == 20, "every reader to be parked")
@@ -333,7 +333,7 @@ def test_a_client_that_leaves_a_large_request_parked_leaves_nothing_behind(tmp_p
         create_topic(client, "t")
 
         def parked() -> int:
-            return thread.look(lambda broker: len(broker.partitions.get("t", 0)._waiting))
+            return thread.look(lambda broker: len(broker.replicas.leader("t", 0)._consumers))
 
         with RawClient(thread.port) as reader:
             reader.send(rows_request("t", [0] * MANY, max_wait_ms=LONG_MS), 12)

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a consumer says and hears only what changes, and begins anew when it was forgotten."""
+"""Fetch sessions (KIP-227): requests and responses contain only changes, and clients can start over."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def reader(request: pytest.FixtureRequest, client: RawClient) -> Reader:
     return Reader(client, request.param)
 
 
-def test_answers_have_only_what_has_changed(reader: Reader, client: RawClient, make_topic: MakeTopic) -> None:
+def test_responses_have_only_the_changes(reader: Reader, client: RawClient, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=3)
     client.produce(topic, batch_of(b"a"), partition=1)
     assert reader.fetch(topic, {0: 0, 1: 0, 2: 0}) == {0: [], 1: [(0, b"a")], 2: []}
@@ -98,7 +98,7 @@ def test_an_append_wakes_a_parked_incremental_fetch(
         assert [(row.partition_index, values_in(row.records)) for row in answered.partitions] == [(1, [(0, b"x")])]
 
 
-def test_an_error_is_told_until_it_is_over(reader: Reader, client: RawClient, make_topic: MakeTopic) -> None:
+def test_an_error_is_repeated_while_it_lasts(reader: Reader, client: RawClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     request = reader.request(topic, {0: 5})
     opened = client.ask(request, reader._version)
@@ -195,7 +195,7 @@ def test_all_sessions_together_have_a_bounded_number_of_partitions() -> None:
 
 
 def test_partitions_with_records_are_read_last_the_next_time(sessions: FetchSessions) -> None:
-    """So that none of them starves where the answer is limited."""
+    """So that none of them starves if the response is limited."""
     session = sessions.advance(call(0, sessions.open(call(3), answers(3), False, 0.0), 1), False, 0.0)
     session.changed([("t", [PartitionAnswer(0, 0, 9, 9, 0, object(), 100)])])
     assert [row.partition for _, rows in session.topics() for row in rows] == [1, 2, 0]

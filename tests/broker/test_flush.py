@@ -1,4 +1,4 @@
-"""flush.messages: an acknowledgement after the fsync, and one fsync for all who wait."""
+"""flush.messages: an acknowledgement after the fsync, and one fsync for all waiting requests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from skylog.protocol.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from skylog.storage import Log
 from skylog.storage.files import LogFile
 from tests.patience import patience
 from tests.present import present
@@ -69,7 +71,7 @@ def test_with_flush_messages_1_the_answer_comes_after_the_fsync(tmp_path: Path, 
             assert disk.finished == n + 1
 
 
-def test_who_comes_during_an_fsync_shares_the_next(tmp_path: Path, disk: Disk) -> None:
+def test_requests_that_arrive_during_an_fsync_share_the_next(tmp_path: Path, disk: Disk) -> None:
     with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread:
         clients = [RawClient(thread.port) for _ in range(30)]
         create_topic(clients[0], "t", 1, {"flush_messages": "1"})
@@ -78,7 +80,7 @@ def test_who_comes_during_an_fsync_shares_the_next(tmp_path: Path, disk: Disk) -
             client.send(produce_request("t", batch_of(b"%d" % n)), 9)
 
         def stored() -> int:
-            found: int = thread.look(lambda broker: broker.partitions.get("t", 0).log.log_end_offset)
+            found: int = thread.look(lambda broker: broker.replicas.leader("t", 0).log.log_end_offset)
             return found
 
         until(lambda: stored() == 30, "all batches to be in the log")
@@ -86,12 +88,12 @@ def test_who_comes_during_an_fsync_shares_the_next(tmp_path: Path, disk: Disk) -
         disk.gate.set()
         offsets = {client.receive().responses[0].partition_responses[0].base_offset for client in clients}
         assert offsets == set(range(30))
-        assert disk.finished == 2, "one that was under way, one for all who came meanwhile"
+        assert disk.finished == 2, "one that was running, one for all requests that arrived meanwhile"
         for client in clients:
             client.close()
 
 
-def test_nobody_else_waits_for_a_slow_disk(tmp_path: Path, disk: Disk) -> None:
+def test_other_requests_do_not_wait_for_a_slow_disk(tmp_path: Path, disk: Disk) -> None:
     with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread, RawClient(thread.port) as client:
         create_topic(client, "durable", 1, {"flush_messages": "1"})
         create_topic(client, "plain")
@@ -135,7 +137,7 @@ def is_refused(port: int) -> bool:
     return False
 
 
-def test_every_so_many_messages_there_is_one_fsync(tmp_path: Path, disk: Disk) -> None:
+def test_flush_messages_causes_one_fsync_per_that_many_messages(tmp_path: Path, disk: Disk) -> None:
     with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread, RawClient(thread.port) as client:
         create_topic(client, "t", 1, {"flush_messages": "10"})
         for _ in range(30):
@@ -169,6 +171,24 @@ def test_a_duplicate_is_only_acknowledged_when_its_first_copy_is_on_disk(tmp_pat
         assert not client.has_answer(0.1)
         disk.gate.set()
         assert client.receive().responses[0].partition_responses[0].base_offset == 0
+
+
+def test_a_flush_whose_end_fails_does_not_hold_up_later_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    end_flush, ends = Log.end_flush, 0
+
+    def fail_first(log: Log, *result: Any) -> None:
+        nonlocal ends
+        end_flush(log, *result)
+        ends += 1
+        if ends == 1:
+            raise ZeroDivisionError
+
+    with BrokerThread(tmp_path / "data") as thread, RawClient(thread.port) as client:
+        create_topic(client, "t", 1, {"flush_messages": "1"})
+        monkeypatch.setattr(Log, "end_flush", fail_first)
+        for offset in range(3):
+            assert client.produce("t", batch_of(b"x")).base_offset == offset
+    assert ends >= 3
 
 
 def test_a_failed_fsync_is_an_error_and_the_log_takes_no_more(tmp_path: Path, disk: Disk) -> None:

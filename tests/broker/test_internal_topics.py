@@ -155,7 +155,7 @@ def test_an_offsets_topic_that_a_client_creates_is_compacted(tmp_path: Path, how
 
 
 @pytest.mark.parametrize("how", ["CreateTopics", "Metadata"])
-def test_the_name_of_the_metadata_log_is_nobodys(client: RawClient, how: str) -> None:
+def test_the_name_of_the_metadata_log_is_reserved(client: RawClient, how: str) -> None:
     if how == "CreateTopics":
         response = client.ask(create("__cluster_metadata"), 7)
     else:
@@ -175,7 +175,7 @@ def test_records_of_a_topic_that_is_only_compacted_cannot_be_deleted(
     assert client.list_offset(new_name, -2).offset == (0 if code else 1)
 
 
-def test_confluent_kafka_is_told_that_an_internal_topic_is_not_its_own(broker: BrokerProcess) -> None:
+def test_confluent_kafka_cannot_change_an_internal_topic(broker: BrokerProcess) -> None:
     with GroupClient(broker.port) as client:
         client.find()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -192,7 +192,7 @@ def test_confluent_kafka_is_told_that_an_internal_topic_is_not_its_own(broker: B
             assert caught.value.args[0].code() == INVALID_TOPIC
 
 
-def test_kafka_python_is_told_that_an_internal_topic_is_not_its_own(broker: BrokerProcess) -> None:
+def test_kafka_python_cannot_change_an_internal_topic(broker: BrokerProcess) -> None:
     with GroupClient(broker.port) as client:
         client.find()
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: where things lie, by time and by epoch."""
+"""ListOffsets and OffsetForLeaderEpoch: offsets by time and by epoch."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_time_is_found_across_many_segments(client: RawClient, make_topic: Mak
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_unknown_partition_is_told(client: RawClient, make_topic: MakeTopic, version: int) -> None:
+def test_an_unknown_partition_is_an_error(client: RawClient, make_topic: MakeTopic, version: int) -> None:
     for topic, partition in (("not-there", 0), (make_topic(), 1), (make_topic(), -1)):
         row = client.list_offset(topic, LATEST, partition=partition, version=version)
         assert (row.error_code, row.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
@@ -106,7 +106,7 @@ def ask_epoch(client: RawClient, version: int, epoch: int, current: int = -1, to
     return found
 
 
-def test_epochs_tell_where_they_end_and_fence_who_is_behind(tmp_path: Path) -> None:
+def test_epochs_have_end_offsets_and_fence_old_clients(tmp_path: Path) -> None:
     """Epoch 0 has three records, epoch 1 none, epoch 2 two."""
     broker = BrokerProcess(tmp_path / "data")
     with broker:
@@ -141,7 +141,7 @@ def test_epochs_tell_where_they_end_and_fence_who_is_behind(tmp_path: Path) -> N
 
 
 def test_a_reader_of_an_empty_partition_is_still_right_after_a_kill(tmp_path: Path) -> None:
-    """It stands at offset 0 with epoch 0, of which there is no record; the leader is in epoch 1 by then."""
+    """It is at offset 0 with epoch 0, of which there is no record; the leader is in epoch 1 by then."""
     broker = BrokerProcess(tmp_path / "data")
     with broker:
         with RawClient(broker.port) as client:

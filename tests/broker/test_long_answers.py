@@ -1,4 +1,4 @@
-"""Answers with many rows are built in turns with everybody else."""
+"""Building a response with many rows yields to other requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from skylog.broker.handlers.metadata import MAX_CREATED
 from skylog.cluster import TopicImage
 from skylog.cluster.image import PartitionImage
 from skylog.errors import ErrorCode
+from skylog.protocol.delete_groups import DeleteGroupsRequest
 from skylog.protocol.describe_groups import DescribeGroupsRequest
 from skylog.protocol.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from skylog.protocol.describe_transactions import DescribeTransactionsRequest
 from skylog.protocol.elect_leaders import ElectLeadersRequest, ElectLeadersTopic
 from skylog.protocol.find_coordinator import FindCoordinatorRequest
+from skylog.protocol.leave_group import LeaveGroupRequest, MemberIdentity
 from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from skylog.protocol.schema import Message
 
@@ -35,7 +37,7 @@ NAMES = [f"unknown-{number}" for number in range(COUNT)]
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
     gc.collect()
-    gc.freeze()  # what other tests have left in this process would count as the broker's work
+    gc.freeze()  # objects that other tests have left in this process would count as the broker's work
     with BrokerThread(tmp_path_factory.mktemp("turns") / "data") as broker:
         yield broker
     gc.unfreeze()
@@ -48,7 +50,7 @@ def client(here: BrokerThread) -> Iterator[RawClient]:
 
 
 class Watch:
-    """Takes every turn of the loop that it gets, and notes the longest time that the loop worked between two."""
+    """Runs whenever the loop yields, and records the longest time between two runs."""
 
     def __init__(self) -> None:
         self.longest_seconds = 0.0
@@ -89,6 +91,8 @@ LONG: dict[str, tuple[Message, int]] = {
     ),
     "FindCoordinator": (FindCoordinatorRequest(coordinator_keys=NAMES), 5),
     "DescribeGroups": (DescribeGroupsRequest(groups=NAMES), 5),
+    "DeleteGroups": (DeleteGroupsRequest(groups_names=NAMES), 2),
+    "LeaveGroup": (LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=name) for name in NAMES]), 5),
     "DescribeTransactions": (DescribeTransactionsRequest(transactional_ids=NAMES), 0),
     "ElectLeaders": (
         ElectLeadersRequest(topic_partitions=[ElectLeadersTopic(topic="t", partitions=list(range(COUNT)))]),

@@ -23,7 +23,7 @@ def names(response: MetadataResponse) -> set[str | None]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_tells_broker_topic_and_leader(
+def test_every_version_returns_broker_topic_and_leader(
     broker: BrokerProcess, client: RawClient, make_topic: MakeTopic, version: int
 ) -> None:
     topic = make_topic(partitions=2)
@@ -113,7 +113,7 @@ def test_a_name_that_differs_in_dots_and_underscores_only_is_refused(client: Raw
     assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_without_auto_create_nobody_can_create_by_asking(tmp_path: Path) -> None:
+def test_without_auto_create_metadata_requests_create_no_topic(tmp_path: Path) -> None:
     settings = {"auto.create.topics.enable": "false", "num.partitions": "3"}
     with BrokerProcess(tmp_path / "data", settings) as broker, RawClient(broker.port) as client:
         for version in (0, 3, 12):

@@ -1,7 +1,8 @@
-"""What may take long happens in threads, not on the event loop: opening batches, looking into them, checking files."""
+"""Long work runs in threads, not on the event loop: opening batches, searching in them, checking files."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
@@ -17,13 +18,16 @@ from skylog.errors import ErrorCode
 from skylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from skylog.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from skylog.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from skylog.records import Codec, Record, build_batch
+from skylog.records import Codec, Record, build_batch, stamp_offset
+from skylog.storage import producer_recovery
 from skylog.storage.admission import Admission
 from skylog.storage.segment import Segment
 from skylog.storage.soundness import PartCheck
 from skylog.storage.time_search import TimeSearch
+from skylog.storage.truncation import ProducerReplay
 
 from .conftest import create_topic
+from .loop_cluster import LoopCluster, soon
 from .process import BrokerThread, until
 from .raw import RawClient, batch_of, fetch_request, produce_request, values_in
 
@@ -184,7 +188,53 @@ def test_found_batches_are_checked_and_indexes_made_again_in_a_thread(tmp_path: 
         assert values_in(client.receive().responses[0].partitions[0].records) == [(30, b"new")]
 
 
-def test_a_damaged_batch_is_told_in_health_and_the_others_are_served(tmp_path: Path) -> None:
+def a_batch_of_producer(sequence: int, epoch: int = 0) -> bytearray:
+    batch = build_batch([Record(b"v", None, 1000)], producer_id=7, producer_epoch=0, base_sequence=sequence)
+    stamp_offset(batch, sequence, epoch)
+    return batch
+
+
+def test_a_follower_that_truncates_a_long_segment_does_not_hold_the_loop(
+    tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It restores the producers at its new end from all batches of the segment, in a thread."""
+    count = 2000
+    replays = watch(ProducerReplay, "run")
+    loop = threading.current_thread().name
+    replay, replayed_on_the_loop = producer_recovery.replay, []
+
+    def noting(*arguments: Any, **options: Any) -> Any:
+        if threading.current_thread().name == loop:
+            replayed_on_the_loop.append(arguments)
+        return replay(*arguments, **options)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create("t", [1, 2])
+            leader, follower = cluster.partition(1), cluster.partition(2)
+            for sequence in range(count):
+                leader.append(memoryview(a_batch_of_producer(sequence)), 0, 1)
+            await soon(lambda: follower.high_watermark == count, "the follower")
+            await cluster.membership(2).fetchers.stop()
+            for sequence in range(count, count + 3):  # of a leader that is gone
+                follower.log.append_as_follower(memoryview(a_batch_of_producer(sequence, epoch=3)), 3, 0)
+            await cluster.change("t", leader_epoch=5)
+            monkeypatch.setattr(producer_recovery, "replay", noting)
+            await cluster.append(1, b"next", acks=1)
+            cluster.membership(2).fetchers.start()
+            await soon(lambda: cluster.values(2) == cluster.values(1), "the truncation")
+            producer = follower.log.producers.find(7)
+            assert producer is not None
+            assert producer.last_sequence == count - 1
+
+    asyncio.run(run())
+    assert len(replays) == 1
+    assert loop not in replays
+    assert replayed_on_the_loop == []
+
+
+def test_a_damaged_batch_is_a_health_problem_and_the_others_are_served(tmp_path: Path) -> None:
     data_dir = tmp_path / "again"
     with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
         create_topic(client, "t")
@@ -209,7 +259,7 @@ def test_the_earliest_offset_of_an_empty_partition_has_the_leader_epoch(client: 
 
 
 def test_a_large_fetch_whose_client_is_gone_at_once_gives_its_memory_back(thread: BrokerThread) -> None:
-    """Request and reset are read in the same turn of the event loop: nothing of the answer has begun yet."""
+    """Request and reset are read in the same iteration of the event loop, before the response has begun."""
     rows = [FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=100) for number in range(3500)]
     request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1000, topics=[FetchTopic(topic="t", partitions=rows)])
     with RawClient(thread.port) as encoder:
@@ -222,6 +272,6 @@ def test_a_large_fetch_whose_client_is_gone_at_once_gives_its_memory_back(thread
             leaving.sendall(frame)
 
     for _ in range(5):
-        thread.look(lambda _: ask_and_reset())  # on the loop's own thread, which finds both when it goes on
+        thread.look(lambda _: ask_and_reset())  # on the loop's own thread, which then finds both
     until(lambda: thread.look(lambda broker: not broker.listener.connections), "the connections to be closed")
     until(lambda: thread.look(lambda broker: broker.listener._budget.used_bytes) == 0, "the memory to be given back", 5)

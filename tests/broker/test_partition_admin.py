@@ -50,7 +50,7 @@ class TestElectLeaders:
         ]
         assert all(each.error_message for each in row.partition_result)
 
-    def test_an_unknown_topic_or_partition_is_told(self, client: RawClient, make_topic: MakeTopic) -> None:
+    def test_an_unknown_topic_or_partition_is_an_error(self, client: RawClient, make_topic: MakeTopic) -> None:
         asked = [
             ElectLeadersTopic(topic=make_topic(), partitions=[1, -1]),
             ElectLeadersTopic(topic="none", partitions=[0]),
@@ -110,7 +110,7 @@ class TestReassignments:
         assert self.alter(client, make_topic(), 0, replicas) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
     @pytest.mark.parametrize("replicas", [None, [NODE], [2]])
-    def test_an_unknown_topic_or_partition_is_told(
+    def test_an_unknown_topic_or_partition_is_an_error(
         self, client: RawClient, make_topic: MakeTopic, replicas: list[int] | None
     ) -> None:
         assert self.alter(client, "none", 0, replicas) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -124,7 +124,7 @@ class TestReassignments:
 
 class TestLogDirs:
     @pytest.mark.parametrize("version", range(5))
-    def test_every_version_tells_the_directory_and_the_size_of_a_log(
+    def test_every_version_returns_the_directory_and_the_size_of_a_log(
         self, broker: BrokerProcess, client: RawClient, make_topic: MakeTopic, version: int
     ) -> None:
         topic = make_topic(partitions=2)

@@ -95,7 +95,7 @@ def test_answers_keep_their_order_among_fsyncs_waits_and_quick_ones(
     assert client.end_offset(plain) == 80
 
 
-def test_what_stands_behind_a_parked_fetch_is_done_when_it_is_answered(
+def test_requests_behind_a_parked_fetch_are_handled_after_its_response(
     broker: BrokerProcess, client: RawClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()

@@ -1,4 +1,4 @@
-"""Produce: what is stored, what is refused, and what the answer says."""
+"""Produce: which batches are stored, which are refused, and the responses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The quick way for producers that repeat themselves gives what the usual way gives: answers and stored bytes.
+"""The fast path for requests like the previous one gives the same responses and stored bytes as the general path.
 
-One broker gets a random stream of produce requests in random pieces and may take the quick way. The other gets the
-same requests one by one, under a client id that is too long for it.
+One broker gets a random stream of produce requests in random pieces and may use the fast path. The other gets the same
+requests one by one, under a client id that is too long for it.
 """
 
 from __future__ import annotations
@@ -10,25 +10,29 @@ import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from skylog.broker.producer_lanes import _MAX_KEY_BYTES
+from skylog.broker.metrics.requests import Requests
+from skylog.broker.producer_lanes import _MAX_KEY_BYTES, ProducerLanes
+from skylog.clock import SystemClock
+from skylog.net import Connection
 from skylog.protocol.frames import request_frame
 from skylog.protocol.headers import RequestHeader
 from skylog.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from skylog.records import Codec
 from tests.present import present
-from tests.proof import proof
+from tests.proof import IS_FULL, proof
 
 from .conftest import create_topic
 from .process import BrokerProcess
 from .raw import RawClient, batch_of
 
-TOO_LONG = "x" * (_MAX_KEY_BYTES + 1)  # longer than what is remembered of a request
+TOO_LONG = "x" * (_MAX_KEY_BYTES + 1)  # longer than the part of a request that is remembered
 MAX_MESSAGE_BYTES = 2000
 PARTITIONS = 2
 CONFIGS: list[dict[str, str]] = [
@@ -38,12 +42,13 @@ CONFIGS: list[dict[str, str]] = [
     {"compression_type": "zstd"},
     {"flush_messages": "2"},
 ]
+WITHOUT_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)  # a response that is missing takes 20 s each time
 _topics = itertools.count()
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One request. Those of a group are alike but for their batches."""
+    """One request. Those of a group differ only in their batches."""
 
     group: int
     version: int
@@ -80,13 +85,14 @@ _values = st.lists(st.sampled_from([b"", b"value", b"longer" * 30]), min_size=1,
 _codecs = st.sampled_from([Codec.NONE, Codec.NONE, Codec.GZIP, Codec.ZSTD])
 _plain = st.builds(lambda values, codec: batch_of(*values, codec=codec), _values, _codecs)
 _idempotent = st.builds(
-    lambda producer, epoch, sequence, values: batch_of(
-        *values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence
+    lambda producer, epoch, sequence, values, transactional: batch_of(
+        *values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
     ),
     st.integers(1, 2),
     st.integers(0, 1),
     st.integers(0, 6),
     _values,
+    st.sampled_from([False, False, True]),
 )
 _sound = st.one_of(_plain, _plain, _idempotent)
 _unsound = st.one_of(
@@ -96,6 +102,8 @@ _unsound = st.one_of(
     st.builds(lambda first, second: first + second, _sound, _sound),
     st.builds(lambda batch, size: batch[:size], _sound, st.integers(0, 80)),
     st.just(batch_of(b"x" * MAX_MESSAGE_BYTES)),
+    st.just(batch_of(b"x", producer_id=1, producer_epoch=0, transactional=True)),
+    st.builds(lambda transactional: batch_of(b"x", control=True, transactional=transactional), st.booleans()),
     st.none(),
 )
 
@@ -110,7 +118,7 @@ def _request(topic: str, acks: int, rows: list[tuple[int, Any]]) -> ProduceReque
 
 @st.composite
 def producers(draw: st.DrawFn, topic: str, version: int, group: int) -> list[Sent]:
-    """A few requests alike but for their batches, as a producer sends them."""
+    """A few requests that differ only in their batches, as a producer sends them."""
     client_id = draw(st.sampled_from(["a", "b", "", None, "producer-1"]))
     acks = draw(st.sampled_from([-1, -1, -1, 1, 1, 1, 0, 2]))
     indexes = [[0], [1]][group % 2] if group < 3 else draw(st.sampled_from([[0], [1], [0, 1], [PARTITIONS]]))
@@ -131,11 +139,11 @@ def streams(draw: st.DrawFn, topic: str, version: int) -> list[Sent]:
     return [sent for group, each in enumerate(versions) for sent in draw(producers(topic, each, group))]
 
 
-# -- both ways
+# -- both paths
 
 
 def _send_in_pieces(client: RawClient, stream: list[Sent], cuts: list[int]) -> list[bytes]:
-    """What begins a group is answered before the rest of it is sent, in pieces: from then on its form is known."""
+    """The first request of a group gets its response before the others are sent, in pieces: then its form is known."""
     answers: list[bytes] = []
     numbered = enumerate(stream)
     for _, group in itertools.groupby(numbered, key=lambda each: each[1].group):
@@ -171,9 +179,9 @@ def other_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPro
 
 
 @pytest.mark.parametrize("version", [3, 5, 8, 9, 11])
-@settings(max_examples=proof(500, 12))
+@settings(max_examples=proof(500, 12), phases=tuple(Phase) if IS_FULL else WITHOUT_SHRINKING)
 @given(data=st.data())
-def test_the_quick_way_answers_and_stores_like_the_usual_way(
+def test_the_fast_path_responds_and_stores_like_the_general_path(
     broker: BrokerProcess, other_broker: BrokerProcess, version: int, data: st.DataObject
 ) -> None:
     topic = f"lanes-{next(_topics)}"
@@ -185,3 +193,10 @@ def test_the_quick_way_answers_and_stores_like_the_usual_way(
             create_topic(client, topic, PARTITIONS, configs)
         assert _send_in_pieces(quick, stream, cuts) == _send_one_by_one(usual, stream)
         assert _stored(quick, topic) == _stored(usual, topic)
+
+
+@pytest.mark.parametrize("size_bytes", range(13))
+def test_the_beginning_of_a_request_is_left_to_the_connection_while_there_is_no_lane(size_bytes: int) -> None:
+    connection = cast(Connection, SimpleNamespace(last_activity=0.0))
+    lanes = ProducerLanes(connection, SystemClock(), Requests(), 11)
+    assert lanes.serve(memoryview(bytes(size_bytes)), 0, size_bytes, []) == 0

@@ -1,4 +1,4 @@
-"""Start, stop and start again: what a broker keeps, what it refuses, and how quickly it goes."""
+"""Start, stop and restart: the state a broker keeps, the directories it refuses, and how quickly it stops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .raw import ClosedByBrokerError, RawClient, batch_of, fetch_request, values
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_everything_that_was_told_to_a_client_survives(tmp_path: Path, how: str) -> None:
+def test_everything_that_was_acknowledged_survives(tmp_path: Path, how: str) -> None:
     broker = BrokerProcess(tmp_path / "data")
     epochs = []
     with broker:
@@ -89,8 +89,8 @@ def test_a_setting_that_is_wrong_is_refused_with_the_right_one(tmp_path: Path, s
     assert not (tmp_path / "data").exists()
 
 
-def test_sigterm_loses_nothing_acknowledged_and_does_not_wait_for_those_who_wait(tmp_path: Path) -> None:
-    """Producers that go on and readers that are parked for long must not keep the broker from going."""
+def test_sigterm_loses_nothing_acknowledged_and_does_not_wait_for_parked_requests(tmp_path: Path) -> None:
+    """Active producers and fetches that are parked for long must not keep the broker from stopping."""
     broker = BrokerProcess(tmp_path / "data")
     acknowledged: list[list[int]] = [[] for _ in range(4)]
 

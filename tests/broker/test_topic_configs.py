@@ -1,4 +1,4 @@
-"""The keys of a topic: Kafka's names, types, ranges and defaults, and what they do."""
+"""The keys of a topic: Kafka's names, types, ranges and defaults, and their effects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ KEYS: list[tuple[str, str, int, tuple[list[str], list[str]]]] = [
 
 
 @pytest.mark.parametrize(("key", "default", "kind", "values"), KEYS)
-def test_a_key_of_kafka_is_taken_checked_kept_and_told(
+def test_a_key_of_kafka_is_accepted_validated_stored_and_described(
     client: RawClient, make_topic: MakeTopic, key: str, default: str, kind: int, values: tuple[list[str], list[str]]
 ) -> None:
     topic = make_topic()
@@ -84,7 +84,7 @@ def test_lags_that_exclude_each_other_are_refused(client: RawClient, make_topic:
     assert alter_one(client, topic, [("min.compaction.lag.ms", SET, "100")]).error_code == 0
 
 
-def test_a_list_does_not_grow_beyond_what_every_version_can_tell(client: RawClient, make_topic: MakeTopic) -> None:
+def test_a_list_does_not_grow_beyond_the_limit_of_every_version(client: RawClient, make_topic: MakeTopic) -> None:
     topic, key = make_topic(), "leader.replication.throttled.replicas"
     codes = []
     for start in range(0, 10_000, 500):
@@ -94,7 +94,7 @@ def test_a_list_does_not_grow_beyond_what_every_version_can_tell(client: RawClie
     assert len(describe(client, TOPIC, topic, keys=[key], version=1).configs[0].value) > 1000
 
 
-def test_the_older_bound_of_time_stands_for_the_newer_ones(client: RawClient, make_topic: MakeTopic) -> None:
+def test_the_older_time_bound_sets_the_newer_ones(client: RawClient, make_topic: MakeTopic) -> None:
     topic = make_topic(message_timestamp_difference_max_ms="1000")
     now = int(time.time() * 1000)
     past, present, future = batch_of(b"x"), batch_of(b"x", timestamp=now), batch_of(b"x", timestamp=now + 60_000)

@@ -45,7 +45,7 @@ def offsets(client: RawClient, topic: str) -> list[int]:
 
 
 def is_on_disk(broker: Broker, topic: str) -> bool:
-    log = broker.partitions.get(topic, 0).log
+    log = broker.replicas.leader(topic, 0).log
     return not log.has_unflushed_segments
 
 
@@ -191,25 +191,25 @@ def test_a_log_that_cannot_be_opened_is_offline_until_it_can_and_the_others_are_
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         (data_dir / "t-1").unlink()
         shutil.move(tmp_path / "aside", data_dir / "t-1")
-        thread.run(thread.broker.partitions.reopen_offline())
+        thread.run(thread.broker.replicas.reopen_offline())
         assert client.end_offset("t", 1) == 3
         assert client.produce("t", batch_of(b"a"), partition=1).base_offset == 3
 
 
 def test_a_listener_that_fails_does_not_keep_the_others_from_a_change(tmp_path: Path) -> None:
-    heard: list[set[str]] = []
+    received: list[set[str]] = []
 
     def fails(*_: object) -> None:
         raise RuntimeError("on purpose")
 
     def listens(_: object, image: Any) -> None:
-        heard.append(set(image.topics))
+        received.append(set(image.topics))
 
     with BrokerThread(tmp_path / "data") as thread, RawClient(thread.port) as client:
         thread.look(lambda broker: broker.metadata.listen(fails))
         thread.look(lambda broker: broker.metadata.listen(listens))
         create_topic(client, "t")
-        assert heard == [{"t"}]
+        assert received == [{"t"}]
         assert thread.look(lambda broker: broker.metadata.failures) == 1
         assert client.produce("t", batch_of(b"a")).error_code == 0
 
@@ -275,7 +275,7 @@ def test_an_offline_log_keeps_its_start_and_its_recovery_point(tmp_path: Path) -
             (data_dir / "t-0").unlink()
             shutil.move(tmp_path / "aside", data_dir / "t-0")
             if ending == "reopened":
-                thread.run(thread.broker.partitions.reopen_offline())
+                thread.run(thread.broker.replicas.reopen_offline())
                 assert (client.list_offset("t", -2).offset, client.end_offset("t")) == (2, 9)
     with BrokerThread(data_dir) as thread, RawClient(thread.port) as client:
         assert (client.list_offset("t", -2).offset, client.end_offset("t")) == (2, 9)
@@ -300,7 +300,7 @@ def test_a_topic_may_be_deleted_while_offline_logs_are_tried_again(
             for folder in ("a-0", "a-1", "b-0", "b-1", "c-0"):
                 (data_dir / folder).unlink()
             deleting = [asyncio.ensure_future(topics.delete(topics.get(name))) for name in ("a", "b")]
-            await thread.broker.partitions.reopen_offline()
+            await thread.broker.replicas.reopen_offline()
             await asyncio.gather(*deleting)
 
         make_log = thread.broker.log_dir.make_log
@@ -311,5 +311,18 @@ def test_a_topic_may_be_deleted_while_offline_logs_are_tried_again(
 
         monkeypatch.setattr(thread.broker.log_dir, "make_log", take_long)
         thread.run(delete_meanwhile())
-        assert thread.look(lambda broker: broker.partitions.offline) == {}
-        assert thread.look(lambda broker: [str(each.name) for each in broker.partitions.all()]) == ["c-1", "c-0"]
+        assert thread.look(lambda broker: broker.replicas.offline) == {}
+        assert thread.look(lambda broker: [str(each.name) for each in broker.replicas.all()]) == ["c-1", "c-0"]
+
+
+def test_a_topic_that_cannot_be_created_leaves_a_folder_that_was_there(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path / "data") as thread, RawClient(thread.port) as client:
+        folder = tmp_path / "data" / "orders-1"
+        folder.mkdir()
+        (folder / "notes.txt").write_text("mine")
+        (folder / "00000000000000000000.log").mkdir()  # where the log's file would be
+        topic = CreatableTopic(name="orders", num_partitions=2, replication_factor=1)
+        (result,) = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics
+        assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (folder / "notes.txt").read_text() == "mine"
+        assert not (tmp_path / "data" / "orders-0").exists()

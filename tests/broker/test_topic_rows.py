@@ -1,4 +1,4 @@
-"""The rows of topics in Metadata, which are kept in wire form: they are those of the topic as it is now."""
+"""Cached topic rows of Metadata responses: they match the current state of the topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSIONS = range(13)
 
 
 def counts(client: RawClient) -> set[int]:
-    """The number of partitions that each version tells of the topic."""
+    """The number of partitions of the topic in each version."""
     return {len(topic.partitions) for version in VERSIONS for topic in client.metadata("t", version=version).topics}
 
 

@@ -116,9 +116,7 @@ def test_a_topic_is_checked_before_it_is_created(client: RawClient, topic: Creat
         assert delete(client, topic.name).error_code == 0
 
 
-def test_a_name_that_is_taken_or_stands_twice_is_refused(
-    client: RawClient, make_topic: MakeTopic, new_name: str
-) -> None:
+def test_a_name_that_is_taken_or_repeated_is_refused(client: RawClient, make_topic: MakeTopic, new_name: str) -> None:
     assert create(client, wanted(make_topic())).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     (result,) = client.ask(CreateTopicsRequest(topics=[wanted(new_name), wanted(new_name)]), 7).topics
     assert (result.name, result.error_code) == (new_name, ErrorCode.INVALID_REQUEST)
@@ -170,7 +168,7 @@ def test_deletion_can_be_forbidden(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_is_created_again_is_another_and_empty(client: RawClient, make_topic: MakeTopic) -> None:
-    """The same connection goes on producing: what it remembers of the old topic must not be used."""
+    """The same connection continues to produce: state of the old topic must not be used."""
     topic = make_topic()
     old = client.topic(topic)
     for _ in range(3):
@@ -223,7 +221,7 @@ def test_growth_is_checked(client: RawClient, make_topic: MakeTopic) -> None:
     assert code(3, [[1]]) == 0
 
 
-def test_a_topic_that_stands_twice_is_answered_once(client: RawClient, make_topic: MakeTopic) -> None:
+def test_a_repeated_topic_has_one_result(client: RawClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     rows = [CreatePartitionsTopic(name=topic, count=2), CreatePartitionsTopic(name=topic, count=3)]
     (result,) = client.ask(CreatePartitionsRequest(topics=rows, timeout_ms=1000), 3).results
@@ -253,7 +251,7 @@ def test_every_version_moves_the_start_of_a_log(client: RawClient, make_topic: M
     assert client.produce(topic, batch_of(b"5")).base_offset == 5
 
 
-def test_a_partition_that_stands_twice_is_cut_at_the_last_offset_and_answered_once(
+def test_a_repeated_partition_is_cut_at_the_last_offset_and_has_one_result(
     client: RawClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()

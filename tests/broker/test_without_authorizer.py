@@ -1,4 +1,4 @@
-"""What Kafka answers without an authorizer: ACLs are disabled, everybody may do everything, nobody has a quota."""
+"""Kafka's responses without an authorizer: ACLs are disabled, every operation is allowed, there are no quotas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from .conftest import MakeTopic
 from .raw import RawClient
 
-NOT_ASKED_FOR = -(2**31)
+NOT_REQUESTED = -(2**31)
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (1 << bit for bit in range(3, 9))
 CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = (1 << bit for bit in range(9, 13))
 OF_A_TOPIC = READ | WRITE | CREATE | DELETE | ALTER | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS
@@ -37,7 +37,7 @@ OF_THE_CLUSTER = CREATE | ALTER | DESCRIBE | CLUSTER_ACTION | DESCRIBE_CONFIGS |
 class TestAuthorizedOperations:
     @pytest.mark.parametrize("version", range(8, 13))
     @pytest.mark.parametrize("asked", [False, True])
-    def test_metadata_tells_those_of_topics_where_asked(
+    def test_metadata_returns_those_of_topics_if_requested(
         self, client: RawClient, make_topic: MakeTopic, version: int, asked: bool
     ) -> None:
         topic = make_topic()
@@ -46,33 +46,33 @@ class TestAuthorizedOperations:
                 topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=asked
             )
             response = client.ask(request, version)
-            told = {row.name: row.topic_authorized_operations for row in response.topics}
-            assert told[topic] == (OF_A_TOPIC if asked else NOT_ASKED_FOR)
+            operations = {row.name: row.topic_authorized_operations for row in response.topics}
+            assert operations[topic] == (OF_A_TOPIC if asked else NOT_REQUESTED)
 
     @pytest.mark.parametrize("version", [8, 9, 10])
     @pytest.mark.parametrize("asked", [False, True])
-    def test_metadata_tells_those_of_the_cluster_where_asked(
+    def test_metadata_returns_those_of_the_cluster_if_requested(
         self, client: RawClient, version: int, asked: bool
     ) -> None:
         request = MetadataRequest(topics=[], include_cluster_authorized_operations=asked)
-        told = client.ask(request, version).cluster_authorized_operations
-        assert told == (OF_THE_CLUSTER if asked else NOT_ASKED_FOR)
+        operations = client.ask(request, version).cluster_authorized_operations
+        assert operations == (OF_THE_CLUSTER if asked else NOT_REQUESTED)
 
     @pytest.mark.parametrize("version", [0, 1])
     @pytest.mark.parametrize("asked", [False, True])
-    def test_describe_cluster_tells_them_where_asked(self, client: RawClient, version: int, asked: bool) -> None:
+    def test_describe_cluster_returns_them_if_requested(self, client: RawClient, version: int, asked: bool) -> None:
         request = DescribeClusterRequest(include_cluster_authorized_operations=asked)
-        told = client.ask(request, version).cluster_authorized_operations
-        assert told == (OF_THE_CLUSTER if asked else NOT_ASKED_FOR)
+        operations = client.ask(request, version).cluster_authorized_operations
+        assert operations == (OF_THE_CLUSTER if asked else NOT_REQUESTED)
 
     @pytest.mark.parametrize("version", [3, 4, 5])
     @pytest.mark.parametrize("asked", [False, True])
-    def test_describe_groups_tells_them_where_asked(self, client: RawClient, version: int, asked: bool) -> None:
+    def test_describe_groups_returns_them_if_requested(self, client: RawClient, version: int, asked: bool) -> None:
         assert client.ask(FindCoordinatorRequest(key="g"), 0).error_code == ErrorCode.NONE
         request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=asked)
         (group,) = client.ask(request, version).groups
         assert group.error_code == ErrorCode.NONE
-        assert group.authorized_operations == (OF_A_GROUP if asked else NOT_ASKED_FOR)
+        assert group.authorized_operations == (OF_A_GROUP if asked else NOT_REQUESTED)
 
 
 class TestAcls:
@@ -110,7 +110,7 @@ class TestQuotas:
             [QuotaFilterComponent(entity_type="ip", match_type=0, match="127.0.0.1")],
         ],
     )
-    def test_nobody_has_one(self, client: RawClient, version: int, components: list[QuotaFilterComponent]) -> None:
+    def test_there_are_none(self, client: RawClient, version: int, components: list[QuotaFilterComponent]) -> None:
         response = client.ask(DescribeClientQuotasRequest(components=components), version)
         assert (response.error_code, response.entries) == (ErrorCode.NONE, [])
 

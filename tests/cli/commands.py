@@ -1,4 +1,4 @@
-"""Runs `skylog` commands to their end, each in a process of its own that is forked rather than started."""
+"""Runs `skylog` commands in forked processes, so that their imports happen only once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIMEOUT_S: Final = 60
 
 
 class Commands:
-    """`environment` is what commands see while they are imported."""
+    """Runs commands one after another. They are imported with `environment`."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._server = ForkServer(environment)
@@ -26,8 +26,8 @@ class Commands:
             os.write(streams[0], stdin)
             os.lseek(streams[0], 0, os.SEEK_SET)
             code = self._server.start(arguments, *streams, environment=environment).wait(TIMEOUT_S)
-            said = [os.pread(stream, os.fstat(stream).st_size, 0).decode() for stream in streams[1:]]
+            outputs = [os.pread(stream, os.fstat(stream).st_size, 0).decode() for stream in streams[1:]]
         finally:
             for stream in streams:
                 os.close(stream)
-        return subprocess.CompletedProcess(list(arguments), code, *said)
+        return subprocess.CompletedProcess(list(arguments), code, *outputs)

@@ -1,4 +1,4 @@
-"""A broker for the run, and the command line as a user meets it: as a process."""
+"""A broker for the session, and the command line as a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from skylog.cli.input_format import JsonFormat
+from skylog.cli.produce.input_format import JsonFormat
 from skylog.client import Admin, Connection, PartitionReader
 from skylog.message_document import as_object
 from tests.cli.commands import Commands
@@ -30,7 +30,7 @@ _numbers = itertools.count()
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another process does."""
+    """Wait for a condition that another process fulfils."""
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -39,7 +39,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def running_broker(data_dir: Path, *options: str) -> Iterator[str]:
-    """`skylog serve` on a free port, stopped cleanly at the end; its address."""
+    """Run `skylog serve` on a free port, and stop it cleanly at the end. Yields its address."""
     command = [
         str(SKYLOG),
         "serve",
@@ -55,7 +55,7 @@ def running_broker(data_dir: Path, *options: str) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line.startswith(STARTED), f"skylog serve said {line!r}"
+        assert line.startswith(STARTED), f"skylog serve printed {line!r}"
         try:
             yield line.removeprefix(STARTED).strip()
         finally:
@@ -79,7 +79,7 @@ class Skylog:
         return {**os.environ, **TERMINAL, "SKYLOG_BOOTSTRAP": self.bootstrap}
 
     def __call__(self, *arguments: object, stdin: str | bytes = b"", code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run to the end and expect an exit code."""
+        """Run a command and check its exit code."""
         given = stdin if isinstance(stdin, bytes) else stdin.encode()
         result = _commands().run([*map(str, arguments)], self.environment, given)
         assert result.returncode == code, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
@@ -94,28 +94,28 @@ class Skylog:
 
     @contextlib.contextmanager
     def start(self, *arguments: object, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-        """Run in the background; whatever is left of it at the end is killed."""
+        """Run a command in the background, and kill it at the end."""
         with subprocess.Popen([SKYLOG, *map(str, arguments)], env=self.environment, **options) as process:
             try:
                 yield process
             finally:
                 process.kill()
 
-    # -- what a test needs before it begins, without a process for each
+    # -- setup for tests, without a process for each call
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
         configs = {key.replace("_", "."): value for key, value in configs.items()}
         Admin(Connection(self.bootstrap)).create_topic(topic, partitions, configs=configs)
 
     def send(self, topic: str, *messages: Mapping[str, object], **settings: object) -> None:
-        """Send messages that are written as for `produce --json-input`."""
+        """Send messages in the format of `produce --json-input`."""
         producer = Producer({"bootstrap.servers": self.bootstrap, **settings})
         for message in messages:
             producer.produce(topic, **JsonFormat({}).parse(json.dumps(message).encode()))
         assert producer.flush(20) == 0
 
     def read(self, topic: str) -> list[dict[str, Any]]:
-        """Every message of a topic, as of `tail --json`."""
+        """All messages of a topic, in the format of `tail --json`."""
         connection = Connection(self.bootstrap)
         admin = Admin(connection)
         ranges = admin.offset_ranges(admin.describe_topic(topic).topic_partitions)
@@ -147,5 +147,5 @@ def skylog(bootstrap: str) -> Skylog:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that nothing has used."""
+    """An unused name."""
     return f"topic{next(_numbers)}"

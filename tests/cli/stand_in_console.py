@@ -1,7 +1,7 @@
-"""A console as far as `skylog serve` is concerned: serves a socket and asks its broker, both by descriptor.
+"""A minimal console for tests of `skylog serve`: serves a socket and sends requests to its broker, both by descriptor.
 
-A visitor sends a word on a line and gets a line back: `metrics`, `brief` and `health` are asked of the broker, as is
-any word that is not known here; `pid` tells the process, `die` ends it.
+A visitor sends a word on a line and gets a line back. `pid` returns the process id, `die` exits. `metrics`, `brief`,
+`health` and any unknown word are sent to the broker.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import json
 import os
 import socket
 
-from skylog.console.broker_beside import BrokerBeside
+from skylog.console.cluster.parent_broker import ParentBroker
 from skylog.errors import SkylogError
 from skylog.metric import to_document
 
 
-async def answer(word: str, beside: BrokerBeside) -> object:
+async def answer(word: str, beside: ParentBroker) -> object:
     match word:
         case "die":
             os._exit(3)
@@ -31,13 +31,13 @@ async def answer(word: str, beside: BrokerBeside) -> object:
             return await beside.health()
         case _:
             try:
-                return (await beside._ask(word, 10)).end.result()
+                return (await beside._request(word, 10)).end.result()
             except SkylogError as error:
                 return str(error)
 
 
 async def main(listening: socket.socket, broker_fd: int) -> None:
-    beside = BrokerBeside(broker_fd)
+    beside = ParentBroker(broker_fd)
 
     async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         word = (await reader.readline()).decode().strip()

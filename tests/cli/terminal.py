@@ -1,4 +1,4 @@
-"""A command in a terminal of its own: what a person sees, and types."""
+"""Runs a command in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEADLINE_S = 20.0
 
 
 class Terminal:
-    """The master side of a pseudo-terminal. `seen` is everything that was printed so far."""
+    """The master side of a pseudo-terminal. `seen` is the output so far."""
 
     def __init__(self, master: int) -> None:
         self._master = master
@@ -33,11 +33,11 @@ class Terminal:
             assert self.read(), f"{text!r} was not printed, but {self.seen!r}, and then it ended"
 
     def read(self) -> bool:
-        """Take in what is there; False once the program has ended."""
+        """Read the available output. Returns False when the program has exited."""
         if select.select([self._master], [], [], 0.2)[0]:
             try:
                 data = os.read(self._master, 65536)
-            except OSError:  # Linux answers so when the other side is closed
+            except OSError:  # Linux raises this when the other side is closed
                 return False
             self.seen += data.decode()
             return bool(data)

@@ -1,4 +1,4 @@
-"""`skylog audit`, as a user meets it, over reports in a real broker's topic and commits."""
+"""`skylog audit` as a command, with reports in the topic and commits of a real broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOON_MS = int(datetime(2026, 3, 1, 12, 0).timestamp() * 1000)  # local time, as 
 
 @pytest.fixture(scope="module")
 def skylog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Skylog]:
-    """A broker of its own: others need not meet an audit."""
+    """A separate broker: other tests expect one without an audit."""
     with running_broker(tmp_path_factory.mktemp("audit") / "data") as address:
         audited = Skylog(address)
         audited.create(AUDIT_TOPIC)
@@ -58,7 +58,7 @@ def publish(skylog: Skylog, *reports: Report | bytes) -> None:
 
 
 def commit(skylog: Skylog, topic: str, *pending: Report, group: str = "billing") -> None:
-    """Commit as an audited consumer does that could not publish its reports."""
+    """Commit like an audited consumer that could not publish its reports."""
     skylog.create(topic)
     metadata = encode_metadata(group, Partition(topic, 0), 1000, pending)
     committing = Consumer({"bootstrap.servers": skylog.bootstrap, "group.id": group})
@@ -124,7 +124,7 @@ def test_show_has_the_bytes_of_each_tier(skylog: Skylog, topic: str) -> None:
     assert "BYTES" not in skylog("audit", "show", "--topic", topic).stdout
 
 
-def test_tiers_that_are_asked_for_are_missed(skylog: Skylog, topic: str) -> None:
+def test_a_required_tier_without_counts_is_late(skylog: Skylog, topic: str) -> None:
     publish(skylog, produced(topic, count(4)), stored(topic, count(4)))
     assert verdicts(skylog, topic, "--tiers", "produced,stored") == [("complete", 0)]
     assert verdicts(skylog, topic, "--tiers", "produced,stored,consumed") == [("late", 4)]
@@ -132,13 +132,13 @@ def test_tiers_that_are_asked_for_are_missed(skylog: Skylog, topic: str) -> None
     assert "late 4 (consumed), late 4 (landed)" in said
 
 
-def test_a_tier_that_is_none_is_refused(skylog: Skylog) -> None:
+def test_an_unknown_tier_is_rejected(skylog: Skylog) -> None:
     for command in ("show", "verify"):
         said = skylog("audit", command, "--tiers", "stored,brewed", code=2).stderr
-        assert "'brewed' is no tier" in said
+        assert "'brewed' is not a tier" in said
 
 
-def test_show_takes_only_the_windows_that_are_asked_for(skylog: Skylog, topic: str) -> None:
+def test_show_filters_windows_by_time(skylog: Skylog, topic: str) -> None:
     minutes = [count(1, minute) for minute in range(5)]
     publish(skylog, produced(topic, *minutes), stored(topic, *minutes))
     chosen = ["--since", "2026-03-01T12:01:30", "--until", "2026-03-01T12:03"]
@@ -146,13 +146,13 @@ def test_show_takes_only_the_windows_that_are_asked_for(skylog: Skylog, topic: s
     assert [(row["window_start_ms"] - NOON_MS) // MINUTE_MS for row in rows] == [1, 2]
 
 
-def test_show_puts_windows_together(skylog: Skylog, topic: str) -> None:
+def test_show_merges_windows(skylog: Skylog, topic: str) -> None:
     publish(skylog, produced(topic, count(1), count(2, 1)), stored(topic, count(1), count(2, 1)))
     [row] = skylog.json("audit", "show", "--topic", topic, "--json", "--window", "2m")
     assert (row["produced"], row["stored"], row["verdict"]) == (3, 3, "complete")
 
 
-def test_show_looks_only_at_the_groups_that_are_asked_for(skylog: Skylog, topic: str) -> None:
+def test_show_filters_groups(skylog: Skylog, topic: str) -> None:
     publish(skylog, stored(topic, count(4)), consumed(topic, count(4)), consumed(topic, count(1), group="search"))
     assert verdicts(skylog, topic, "--group", "billing") == [("complete", 0)]
     assert verdicts(skylog, topic, "--group", "nobody") == [("late", 4)]
@@ -173,14 +173,14 @@ def test_verdicts_have_colours_in_a_terminal(skylog: Skylog, topic: str) -> None
     assert "\x1b[32mcomplete" in terminal.seen
 
 
-def test_what_is_no_report_is_left_out_and_noted(skylog: Skylog, topic: str) -> None:
+def test_messages_that_are_not_reports_are_skipped_with_a_note(skylog: Skylog, topic: str) -> None:
     publish(skylog, b"no report", b"{}", stored(topic, count(-1)), produced(topic, count(4)), stored(topic, count(4)))
     done = skylog("audit", "show", "--topic", topic)
     assert "complete" in done.stdout
-    assert "messages of the audit topic are no reports and were left out" in done.stderr
+    assert "messages of the audit topic are not reports and were skipped" in done.stderr
 
 
-def test_without_an_audit_topic_it_says_what_to_do(tmp_path: Path) -> None:
+def test_without_an_audit_topic_the_error_explains_what_to_do(tmp_path: Path) -> None:
     with running_broker(tmp_path / "data") as address:
         for command, code in (("show", 1), ("verify", 2)):
             said = Skylog(address)("audit", command, code=code).stderr
@@ -191,11 +191,11 @@ def test_without_an_audit_topic_it_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value"), [("--grace", "soon"), ("--window", "60"), ("--window", "1ms"), ("--since", "x")]
 )
-def test_a_time_that_is_none_is_refused(skylog: Skylog, option: str, value: str) -> None:
+def test_an_invalid_time_is_rejected(skylog: Skylog, option: str, value: str) -> None:
     assert option in skylog("audit", "show", option, value, code=2).stderr
 
 
-# -- what waits in commits
+# -- reports in commits
 
 
 def test_reports_that_wait_in_a_commit_count_once(skylog: Skylog, topic: str) -> None:
@@ -225,7 +225,7 @@ def test_metadata_of_other_applications_is_left_alone(skylog: Skylog, topic: str
 # -- verify
 
 
-def test_books_that_balance_verify(skylog: Skylog, topic: str) -> None:
+def test_counts_that_balance_verify(skylog: Skylog, topic: str) -> None:
     publish(skylog, produced(topic, count(4)), stored(topic, count(4)), consumed(topic, count(4)))
     assert skylog("audit", "verify", "--topic", topic).stdout == "balanced: 1 window, 1 complete\n"
 
@@ -253,7 +253,7 @@ def test_a_late_group_does_not_verify(skylog: Skylog, topic: str) -> None:
     assert "late 1 (group billing)" in skylog("audit", "verify", "--topic", topic, code=1).stdout
 
 
-def test_nothing_to_judge_is_no_success(skylog: Skylog, topic: str) -> None:
+def test_nothing_to_judge_is_not_a_success(skylog: Skylog, topic: str) -> None:
     publish(skylog, produced(topic, count(4)))
     assert skylog("audit", "verify", "--topic", topic, code=2).stdout == "nothing to judge: 1 window, 1 unjudged\n"
     assert skylog("audit", "verify", "--topic", "nobody-reports-this", code=2).stdout.startswith("nothing to judge")
@@ -271,7 +271,7 @@ def test_verify_waits_for_what_is_missing_without_grace(skylog: Skylog, topic: s
     assert process.returncode == 0
 
 
-def test_verify_waits_for_the_tiers_that_are_asked_for(skylog: Skylog, topic: str) -> None:
+def test_verify_waits_for_the_required_tiers(skylog: Skylog, topic: str) -> None:
     publish(skylog, produced(topic, count(4)), consumed(topic, count(4), end_offset=4))
     assert "balanced" in skylog("audit", "verify", "--topic", topic).stdout
     chosen = ["--topic", topic, "--tiers", "produced,stored,consumed", "--wait", "30"]
@@ -283,7 +283,7 @@ def test_verify_waits_for_the_tiers_that_are_asked_for(skylog: Skylog, topic: st
     assert (said, process.returncode) == ("balanced: 1 window, 1 complete\n", 0)
 
 
-def test_verify_waits_no_longer_than_it_was_told(skylog: Skylog, topic: str) -> None:
+def test_verify_waits_no_longer_than_given(skylog: Skylog, topic: str) -> None:
     publish(skylog, produced(topic, count(4)), stored(topic, count(3)))
     said = skylog("audit", "verify", "--topic", topic, "--wait", "0.5", code=1).stdout
     assert "lost 1 (stored)" in said

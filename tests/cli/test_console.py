@@ -1,4 +1,4 @@
-"""`skylog console` before it serves: which ways to a cluster it takes, and what it says of others."""
+"""`skylog console` before it serves: which connection settings it accepts, and its errors for others."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def refused(*options: str) -> str:
     return ended.stderr
 
 
-def test_a_setting_that_librdkafka_does_not_know_is_told_at_the_start() -> None:
+def test_a_setting_unknown_to_librdkafka_is_an_error_at_startup() -> None:
     assert 'No such configuration property: "sasl.nonsense"' in refused("--option", "sasl.nonsense=1")
 
 
-def test_a_setting_that_says_nothing_of_the_way_to_the_cluster_is_refused() -> None:
-    assert "--option linger.ms: only librdkafka's settings" in refused("--option", "linger.ms=5").replace("\n", " ")
+def test_a_setting_unrelated_to_the_connection_is_rejected() -> None:
+    assert "--option linger.ms: only librdkafka settings" in refused("--option", "linger.ms=5").replace("\n", " ")
 
 
-def test_options_come_from_a_file_and_those_on_the_command_line_go_before_them(tmp_path: Path) -> None:
+def test_options_on_the_command_line_take_precedence_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("# how to reach the cluster\nsecurity.protocol=SASL_SSL\nsasl.password=a=b\n")
     found = read_settings(path, ["security.protocol = SASL_PLAINTEXT"], "--option")
     assert found == {"security.protocol": "SASL_PLAINTEXT", "sasl.password": "a=b"}
 
 
-def test_what_is_no_option_is_refused_without_being_repeated() -> None:
+def test_an_invalid_option_is_rejected_without_repeating_it() -> None:
     with pytest.raises(ConfigError, match="expected KEY=VALUE") as caught:
         read_settings(None, ["secret"], "--option")
     assert "secret" not in str(caught.value)

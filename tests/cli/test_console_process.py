@@ -1,4 +1,4 @@
-"""The console's process beside a broker: when it is started, what it can ask, and that it never stays behind."""
+"""The console's process beside a broker: when it starts, what it can request, and that it never outlives the broker."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from skylog.broker.metrics import Health
-from skylog.cli import console_process
-from skylog.cli.console_process import ConsoleProcess
-from skylog.console import broker_beside
-from skylog.console.broker_beside import BrokerBeside, BrokerBesideError
-from skylog.console.listening import listen
-from skylog.console.page import status_of
+from skylog.cli.serve import console_process
+from skylog.cli.serve.console_process import ConsoleProcess
+from skylog.console.cluster import parent_broker
+from skylog.console.cluster.parent_broker import ParentBroker, ParentBrokerError
+from skylog.console.server.listening import listen
+from skylog.console.server.page import status_of
 from skylog.metric import from_document
 from skylog.testing import BrokerProcess, wait_until
 from tests.broker.metrics.reading import collected, value
@@ -36,13 +36,13 @@ NEVER_S = 3600.0
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from skylog.broker import Broker
+from skylog.broker import standalone_broker
 from skylog.broker.metrics import Health
-from skylog.cli.console_process import ConsoleProcess
-from skylog.console.listening import listen
+from skylog.cli.serve.console_process import ConsoleProcess
+from skylog.console.server.listening import listen
 
 async def main():
-    broker = Broker(Path(sys.argv[1]))
+    broker = standalone_broker(Path(sys.argv[1]))
     await broker.start("127.0.0.1", 0)
     sock = listen("127.0.0.1", 0)
     console = ConsoleProcess(broker, Health(broker), sock, [sys.executable, "-m", "tests.cli.stand_in_console"], {})
@@ -87,7 +87,7 @@ def console_beside(
     thread: BrokerThread, command: list[str] | None = None, start_after_s: float = NEVER_S
 ) -> Iterator[Running]:
     sock = listen("127.0.0.1", 0)
-    health = Health(thread.broker, apart_from={"console"})
+    health = Health(thread.broker, ignored_jobs={"console"})
     console = ConsoleProcess(thread.broker, health, sock, command or STAND_IN, {}, start_after_s)
     thread.broker.background["console"] = console
     port = sock.getsockname()[1]
@@ -136,16 +136,17 @@ def test_without_visitors_it_is_started_after_a_while(thread: BrokerThread) -> N
         wait_until(lambda: running.pid is not None, "the console to be started")
 
 
-def test_the_broker_tells_its_metrics_and_its_health(thread: BrokerThread) -> None:
+def test_the_broker_reports_its_metrics_and_its_health(thread: BrokerThread) -> None:
     with console_beside(thread) as running:
         metrics = from_document(running.visit("metrics"))
         assert value(metrics, "kafka_server_replicamanager_partitioncount") == 0
         health = running.visit("health")
         assert (health["healthy"], health["node_id"]) == (True, 1)
-        assert "'nonsense' is no question" in running.visit("nonsense")
+        assert "unknown request 'nonsense'" in running.visit("nonsense")
         names = {metric.name for metric in metrics}
         brief = {metric.name for metric in from_document(running.visit("brief"))}
-        assert names - brief == {"kafka_consumergroup_current_offset", "kafka_consumergroup_lag"}
+        groups = {"kafka_consumergroup_current_offset", "kafka_consumergroup_lag", "kafka_consumergroup_members"}
+        assert names - brief == groups
         assert running.visit("metrics"), "the next question is answered as ever"
 
 
@@ -160,7 +161,7 @@ def test_a_console_that_dies_is_counted_and_started_again(
         assert value(collected(thread), "skylog_background_failures_total", job="console") == 1
         assert running.visit("health")["healthy"], "the broker itself is well"
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
-        "the console ended with code 3 and is started again in 0 s"
+        "the console exited with code 3; restarting it in 0 s"
     ]
 
 
@@ -218,7 +219,7 @@ def test_secrets_are_not_on_a_command_line(monkeypatch: pytest.MonkeyPatch) -> N
             assert b"SKYLOG_CONSOLE_TOKEN=open-sesame" in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_the_real_console_shows_what_its_broker_tells_and_ends_with_it() -> None:
+def test_the_real_console_shows_the_metrics_of_its_broker_and_ends_with_it() -> None:
     with BrokerProcess(console=True) as broker:
         with urllib.request.urlopen(f"{broker.console_url}/metrics", timeout=30) as response:
             families = {family.name for family in text_string_to_metric_families(response.read().decode())}
@@ -234,7 +235,7 @@ def test_the_real_console_shows_what_its_broker_tells_and_ends_with_it() -> None
 
 
 async def questions(sock: socket.socket, count: int) -> None:
-    """Wait until a console has asked so many."""
+    """Wait until a console has sent `count` requests."""
     sock.setblocking(False)
     asked = b""
     async with asyncio.timeout(10):
@@ -243,13 +244,13 @@ async def questions(sock: socket.socket, count: int) -> None:
 
 
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_beside, "METRICS_PATIENCE_S", 0.05)
+    monkeypatch.setattr(parent_broker, "METRICS_TIMEOUT_S", 0.05)
 
     async def ask() -> None:
         ours, theirs = socket.socketpair()
-        beside = BrokerBeside(theirs.detach())
+        beside = ParentBroker(theirs.detach())
         with ours:
-            with pytest.raises(BrokerBesideError, match=r"did not tell its metrics in 0\.05 s") as caught:
+            with pytest.raises(ParentBrokerError, match=r"did not send its metrics within 0\.05 s") as caught:
                 await beside.metrics()
             assert status_of(caught.value) == 503
             ours.sendall(b'1 more {"name": "a", "kind": "gauge", "help": "", "samples": []}\n1 end {}\n')
@@ -258,17 +259,17 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(monkeypatch: py
             ours.sendall(b'2 end {"healthy": true}\n')
             assert await asked == {"healthy": True}
         await asyncio.wait_for(beside.ended(), 10)
-        with pytest.raises(BrokerBesideError, match="has gone"):
+        with pytest.raises(ParentBrokerError, match="has stopped"):
             await beside.health()
         await beside.close()
 
     asyncio.run(ask())
 
 
-def test_the_health_is_told_while_the_metrics_are_still_being_told() -> None:
+def test_the_health_does_not_wait_for_the_metrics() -> None:
     async def ask() -> None:
         ours, theirs = socket.socketpair()
-        beside = BrokerBeside(theirs.detach())
+        beside = ParentBroker(theirs.detach())
         with ours:
             metrics = asyncio.create_task(beside.metrics())
             health = asyncio.create_task(beside.health())
@@ -286,26 +287,26 @@ def test_the_health_is_told_while_the_metrics_are_still_being_told() -> None:
 
 
 def test_probes_at_the_same_time_share_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_beside, "HEALTH_PATIENCE_S", 0.1)
+    monkeypatch.setattr(parent_broker, "HEALTH_TIMEOUT_S", 0.1)
 
     async def ask() -> None:
         ours, theirs = socket.socketpair()
-        beside = BrokerBeside(theirs.detach())
+        beside = ParentBroker(theirs.detach())
         with ours:
             errors = await asyncio.gather(*(beside.health() for _ in range(20)), return_exceptions=True)
-            assert all(isinstance(error, BrokerBesideError) for error in errors)
+            assert all(isinstance(error, ParentBrokerError) for error in errors)
             assert ours.recv(4096) == b"1 health\n"
         await beside.close()
 
     asyncio.run(ask())
 
 
-def test_who_waits_for_an_answer_hears_of_the_brokers_end() -> None:
+def test_a_waiting_request_fails_when_the_broker_ends() -> None:
     async def ask() -> None:
         ours, theirs = socket.socketpair()
-        beside = BrokerBeside(theirs.detach())
+        beside = ParentBroker(theirs.detach())
         asyncio.get_running_loop().call_later(0.05, ours.close)
-        with pytest.raises(BrokerBesideError, match="gone without an answer"):
+        with pytest.raises(ParentBrokerError, match="stopped without a response"):
             await beside.metrics()
         await beside.close()
 

@@ -1,4 +1,4 @@
-"""`skylog groups`, as a user meets it, with real consumers in the groups."""
+"""`skylog groups` as a command, with real consumers in the groups."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def consumer(skylog: Skylog, group: str, client_id: str = "reader") -> Consumer:
 
 @contextmanager
 def members(skylog: Skylog, group: str, topic: str, *client_ids: str) -> Iterator[list[Consumer]]:
-    """Consumers that have joined and share what there is to read."""
+    """Consumers that have joined the group and share its partitions."""
     joining = [consumer(skylog, group, client_id) for client_id in client_ids]
     for each in joining:
         each.subscribe([topic])
@@ -49,7 +49,7 @@ def members(skylog: Skylog, group: str, topic: str, *client_ids: str) -> Iterato
 
 
 def _leave(member: Consumer) -> None:
-    """Give the partitions up before closing: librdkafka may deadlock if a close has to answer a rebalance."""
+    """Unassign the partitions before closing: librdkafka may deadlock if a close has to answer a rebalance."""
     member.unsubscribe()
     until(lambda: member.poll(0.02) is None and not member.assignment())
     member.close()
@@ -72,7 +72,7 @@ def member(skylog: Skylog, group: str, topic: str, client_id: str = "reader") ->
 
 
 def first_offset(skylog: Skylog, group: str, topic: str) -> int:
-    """Where a consumer begins that joins the group now."""
+    """The first offset read by a consumer that joins the group now."""
     messages: list[Any] = []
 
     def has_read() -> bool:
@@ -91,7 +91,7 @@ def first_offset(skylog: Skylog, group: str, topic: str) -> int:
 
 
 def commit(skylog: Skylog, group: str, **offsets: dict[int, int]) -> None:
-    """Commit as a consumer does that chooses its partitions itself, and so is no member."""
+    """Commit like a consumer with manually assigned partitions, which is not a member."""
     committing = consumer(skylog, group)
     wanted = [TopicPartition(topic, number, at) for topic, each in offsets.items() for number, at in each.items()]
     committing.commit(offsets=wanted, asynchronous=False)
@@ -99,7 +99,7 @@ def commit(skylog: Skylog, group: str, **offsets: dict[int, int]) -> None:
 
 
 def fill(skylog: Skylog, topic: str, *counts: int) -> None:
-    """A topic with so many messages in each of its partitions."""
+    """Create a topic with `counts` messages in its partitions."""
     skylog.create(topic, len(counts))
     skylog.send(topic, *({"partition": number} for number, count in enumerate(counts) for _ in range(count)))
 
@@ -117,9 +117,16 @@ def test_the_list_adds_up_the_lag_of_all_partitions(skylog: Skylog, topic: str, 
     with member(skylog, group, topic) as reader:
         reader.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
         listed = {row["group"]: row for row in skylog.json("groups", "list", "--json")}
-        assert listed[group] == {"group": group, "state": "Stable", "protocol": "range", "members": 1, "lag": 2 + 7}
+        assert listed[group] == {
+            "group": group,
+            "type": "classic",
+            "state": "Stable",
+            "protocol": "range",
+            "members": 1,
+            "lag": 2 + 7,
+        }
     row = next(line for line in skylog("groups", "list").stdout.splitlines() if line.split()[0] == group)
-    assert row.split() == [group, "Empty", "-", "0", "9"]
+    assert row.split() == [group, "classic", "Empty", "-", "0", "9"]
 
 
 def test_describe_shows_offsets_lag_and_member_of_each_partition(skylog: Skylog, topic: str, group: str) -> None:
@@ -149,6 +156,26 @@ def test_describe_shows_offsets_lag_and_member_of_each_partition(skylog: Skylog,
     assert lines[0] == f"{group}  Stable, range, 1 member, total lag 5"
     assert lines[2].split() == [topic, "0", "3", "5", "2", "billing", "127.0.0.1", member_id]
     assert lines[4].split() == [topic, "2", "-", "4", "3", "billing", "127.0.0.1", member_id]
+
+
+def test_describe_shows_epochs_and_targets_of_the_consumer_protocol(skylog: Skylog, topic: str, group: str) -> None:
+    fill(skylog, topic, 5, 7)
+    reader = Consumer({"bootstrap.servers": skylog.bootstrap, "group.id": group, "group.protocol": "consumer"})
+    try:
+        reader.subscribe([topic])
+        until(lambda: reader.poll(0.1) is None and len(reader.assignment()) == 2)
+        [description] = skylog.json("groups", "describe", group, "--json")
+        lines = skylog("groups", "describe", group).stdout.splitlines()
+        listed = {row["group"]: row for row in skylog.json("groups", "list", "--json")}
+    finally:
+        reader.close()
+    assert listed[group]["type"] == description["type"] == "consumer"
+    assert (description["epoch"], description["target_epoch"], description["protocol"]) == (1, 1, "uniform")
+    [shown] = description["members"]
+    assert shown["epoch"] == 1
+    assert shown["target"] == shown["partitions"] == [{"topic": topic, "partition": number} for number in range(2)]
+    heading = "consumer protocol, Stable, uniform, 1 member, epoch 1, assignment epoch 1, total lag 12"
+    assert lines[0] == f"{group}  {heading}"
 
 
 def test_a_member_without_partitions_is_shown(skylog: Skylog, topic: str, group: str) -> None:
@@ -249,11 +276,11 @@ def test_a_dry_run_shows_the_same_and_changes_nothing(skylog: Skylog, topic: str
     assert committed(skylog, group) == {(topic, 0): 0}
 
 
-def test_an_offset_outside_of_the_log_is_clamped_and_that_is_said(skylog: Skylog, topic: str, group: str) -> None:
+def test_an_offset_outside_of_the_log_is_clamped_with_a_note(skylog: Skylog, topic: str, group: str) -> None:
     fill(skylog, topic, 5, 2)
     commit(skylog, group, **{topic: {0: 3, 1: 1}})
     arguments = ("groups", "reset", group, "--shift-by", 2, "--topic", topic, "--yes")
-    assert f"{topic}-1 has the offsets from 0 up to 2: 2 instead of 3" in skylog(*arguments).stderr
+    assert f"{topic}-1 has offsets from 0 to 2: 3 was changed to 2" in skylog(*arguments).stderr
     assert committed(skylog, group) == {(topic, 0): 5, (topic, 1): 2}
     document = skylog.json("groups", "reset", group, "--shift-by", "-5", "--all-topics", "--dry-run", "--json")
     rows = [(row["to_offset"], row["wanted_offset"], row["clamped"]) for row in document["partitions"]]
@@ -281,13 +308,13 @@ def test_active_members_are_named_and_the_group_is_left_alone(skylog: Skylog, to
             assert "has active members: billing-7 at 127.0.0.1; stop them" in refusal.stderr
         dry = skylog(*reset, "--dry-run")
         assert dry.stdout.splitlines()[1].split() == [topic, "0", "2", "0", "3"]
-        assert "could not be now: group" in dry.stderr
+        assert "the reset would fail now: group" in dry.stderr
         assert committed(skylog, group) == {(topic, 0): 2}
     skylog(*reset, "--yes")
     assert committed(skylog, group) == {(topic, 0): 0}
 
 
-def test_reset_without_a_terminal_wants_yes(skylog: Skylog, topic: str, group: str) -> None:
+def test_reset_without_a_terminal_requires_yes(skylog: Skylog, topic: str, group: str) -> None:
     fill(skylog, topic, 3)
     refused = skylog("groups", "reset", group, "--to-latest", "--topic", topic, code=1)
     assert "--dry-run" in refused.stderr
@@ -314,20 +341,20 @@ def test_reset_shows_what_it_would_do_and_asks_in_a_terminal(
     [
         (["--all-topics"], "choose one of --to-earliest"),
         (["--to-earliest", "--to-offset", "0", "--all-topics"], "choose one of --to-earliest"),
-        (["--to-earliest"], "say where"),
-        (["--to-earliest", "--topic", "x", "--all-topics"], "say where"),
+        (["--to-earliest"], "choose the partitions"),
+        (["--to-earliest", "--topic", "x", "--all-topics"], "choose the partitions"),
         (["--to-earliest", "--topic", "x:"], "expected TOPIC or TOPIC:0,1"),
-        (["--to-time", "soon", "--all-topics"], "for --to-time: 'soon' is no time"),
+        (["--to-time", "soon", "--all-topics"], "for --to-time: 'soon' is not a time"),
         (["--to-offset", "-1", "--all-topics"], "'--to-offset'"),
     ],
 )
-def test_a_reset_that_says_too_little_or_too_much_is_a_usage_error(
+def test_a_reset_with_missing_or_conflicting_options_is_a_usage_error(
     skylog: Skylog, arguments: list[str], explanation: str
 ) -> None:
     assert explanation in skylog("groups", "reset", "g", *arguments, code=2).stderr
 
 
-def test_a_reset_of_what_is_not_there_says_what_is(skylog: Skylog, topic: str, group: str) -> None:
+def test_a_reset_of_an_unknown_name_suggests_a_known_one(skylog: Skylog, topic: str, group: str) -> None:
     fill(skylog, topic, 1, 1)
     to_latest = ("groups", "reset", group, "--to-latest", "--yes")
     assert f"there is no group '{group}'" in skylog(*to_latest, "--all-topics", code=1).stderr
@@ -362,7 +389,7 @@ def test_delete_asks_in_a_terminal_and_takes_no_for_an_answer(skylog: Skylog, to
     assert committed(skylog, group) == {(topic, 0): 1, (topic, 1): 1}
 
 
-def test_no_broker_is_said_within_seconds_and_with_what_to_do() -> None:
+def test_an_unreachable_broker_is_reported_within_seconds_with_what_to_do() -> None:
     error = Skylog("127.0.0.1:1")("groups", "list", code=1).stderr
     assert "127.0.0.1:1" in error
     assert "skylog serve" in error

@@ -1,10 +1,10 @@
-"""What a line of `skylog produce` means."""
+"""The input formats of `skylog produce`."""
 
 from __future__ import annotations
 
 import pytest
 
-from skylog.cli.input_format import InputError, JsonFormat, TextFormat
+from skylog.cli.produce.input_format import InputError, JsonFormat, TextFormat
 
 
 def test_a_line_is_the_value() -> None:
@@ -15,7 +15,7 @@ def test_the_first_separator_ends_the_key() -> None:
     assert TextFormat({}, key_separator=b"::").parse(b"k::v::w") == {"key": b"k", "value": b"v::w"}
 
 
-def test_options_go_before_what_a_json_line_says() -> None:
+def test_options_override_the_fields_of_a_json_line() -> None:
     message = JsonFormat({"partition": 3}).parse(b'{"partition": 1, "value": {"b": 1, "a": [2]}}')
     assert message == {"key": None, "value": b'{"b":1,"a":[2]}', "partition": 3}
 
@@ -31,22 +31,22 @@ def test_headers_are_a_list_or_an_object() -> None:
 @pytest.mark.parametrize(
     ("line", "explanation"),
     [
-        (b"{", "not JSON"),
-        (b"\xff", "not JSON"),
+        (b"{", "invalid JSON"),
+        (b"\xff", "invalid JSON"),
         (b"[1]", "not a JSON object"),
-        (b'{"valeu": 1}', "no field 'valeu'"),
-        (b'{"partition": "x"}', "partition is a whole number from 0 on"),
-        (b'{"partition": true}', "partition is a whole number"),
-        (b'{"timestamp": 0}', "timestamp is a whole number from 1 on"),
+        (b'{"valeu": 1}', "unknown field 'valeu'"),
+        (b'{"partition": "x"}', "partition must be an integer of at least 0"),
+        (b'{"partition": true}', "partition must be an integer"),
+        (b'{"timestamp": 0}', "timestamp must be an integer of at least 1"),
         (b'{"timestamp": "yesterday"}', "not ISO 8601"),
-        (b'{"value": "%", "value_encoding": "base64"}', "not base64"),
-        (b'{"value": [1], "value_encoding": "base64"}', "not base64"),
-        (b'{"value": "x", "value_encoding": "hex"}', "no encoding 'hex'"),
+        (b'{"value": "%", "value_encoding": "base64"}', "invalid base64"),
+        (b'{"value": [1], "value_encoding": "base64"}', "invalid base64"),
+        (b'{"value": "x", "value_encoding": "hex"}', "unknown encoding 'hex'"),
         (b'{"value": "\\ud800"}', "surrogate"),
-        (b'{"headers": 1}', "headers are a list"),
-        (b'{"headers": [1]}', "a header is an object"),
+        (b'{"headers": 1}', "headers must be a list"),
+        (b'{"headers": [1]}', "a header must be an object"),
     ],
 )
-def test_a_line_that_is_no_message_is_explained(line: bytes, explanation: str) -> None:
+def test_a_line_that_cannot_be_parsed_is_explained(line: bytes, explanation: str) -> None:
     with pytest.raises(InputError, match=explanation):
         JsonFormat({}).parse(line)

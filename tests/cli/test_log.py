@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from skylog.cli.segment_files import ReadOnlyFile, find_logs
+from skylog.cli.log.segment_files import ReadOnlyFile, find_logs
 from skylog.errors import SkylogError
 from skylog.records import HEADER_BYTES
 
@@ -24,7 +24,7 @@ ONE_PER_BATCH = {"batch.num.messages": 1, "enable.idempotence": True}
 
 @pytest.fixture(scope="module")
 def original(skylog: Skylog, data_dir: Path) -> Path:
-    """The directory of a partition that the running broker holds."""
+    """The directory of a partition of the running broker."""
     skylog.create("logged", 1, **CONFIGS)
     skylog.send("logged", *MESSAGES, **ONE_PER_BATCH)
     return data_dir / "logged-0"
@@ -32,7 +32,7 @@ def original(skylog: Skylog, data_dir: Path) -> Path:
 
 @pytest.fixture
 def directory(original: Path, tmp_path: Path) -> Path:
-    """A copy of it that may be damaged: in a data directory that knows of no flush, as after a crash."""
+    """A copy that a test may damage, in a data directory without checkpoints, as after a crash."""
     return Path(shutil.copytree(original, tmp_path / "data" / original.name))
 
 
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 def places(directory: Path) -> list[Place]:
-    """Where each batch lies; there is one for each offset."""
+    """The position of each batch; there is one per offset."""
     [log] = find_logs([directory])
     return [Place(segment.path, position) for segment in log.segments for _, position, _ in segment.batches()]
 
@@ -112,7 +112,7 @@ def test_a_file_is_opened_so_that_nothing_can_be_written(directory: Path) -> Non
         file.truncate(0)
 
 
-def test_a_flipped_bit_in_a_batch_is_found_with_its_place_and_what_a_restart_does(
+def test_a_flipped_bit_in_a_batch_is_found_with_its_position_and_the_effect_of_a_restart(
     skylog: Skylog, directory: Path
 ) -> None:
     victim = places(directory)[5]
@@ -120,7 +120,9 @@ def test_a_flipped_bit_in_a_batch_is_found_with_its_place_and_what_a_restart_doe
     damage = only_damage(skylog, directory)
     assert (damage["file"], damage["position"]) == (str(victim.path), victim.position)
     assert "CRC" in damage["problem"]
-    assert f"a restart cuts the file at byte {victim.position}: offset 5 and all after it" in damage["consequence"]
+    assert (
+        f"a restart truncates the file at byte {victim.position}: offset 5 and all later ones" in damage["consequence"]
+    )
 
 
 def test_the_listing_of_a_damaged_log_ends_with_an_error_at_the_first_bad_byte(skylog: Skylog, directory: Path) -> None:
@@ -131,13 +133,13 @@ def test_the_listing_of_a_damaged_log_ends_with_an_error_at_the_first_bad_byte(s
     assert f"{victim.path}: byte {victim.position}: batch has CRC" in dumped.stderr
 
 
-def test_a_cut_tail_is_found_with_its_place(skylog: Skylog, directory: Path) -> None:
+def test_a_truncated_tail_is_found_with_its_position(skylog: Skylog, directory: Path) -> None:
     last = places(directory)[-1]
     os.truncate(last.path, last.position + 70)
     damage = only_damage(skylog, directory)
     assert (damage["file"], damage["position"]) == (str(last.path), last.position)
-    assert "70 are there" in damage["problem"]
-    assert "offset 11 and all after it are dropped" in damage["consequence"]
+    assert "70 are available" in damage["problem"]
+    assert "offset 11 and all later ones are lost" in damage["consequence"]
 
 
 def test_a_wrong_offset_is_found(skylog: Skylog, directory: Path) -> None:
@@ -147,7 +149,7 @@ def test_a_wrong_offset_is_found(skylog: Skylog, directory: Path) -> None:
     victim.path.write_bytes(data)
     damage = only_damage(skylog, directory)
     assert damage["position"] == victim.position
-    assert "1 is due" in damage["problem"]
+    assert "expected 1" in damage["problem"]
 
 
 def test_a_missing_segment_is_found(skylog: Skylog, directory: Path) -> None:
@@ -155,19 +157,19 @@ def test_a_missing_segment_is_found(skylog: Skylog, directory: Path) -> None:
     segments[1].unlink()
     damage = only_damage(skylog, directory)
     assert damage["file"] == str(segments[2])
-    assert f"the one before it ends at {int(segments[1].stem)}" in damage["problem"]
-    assert "drops this segment" in damage["consequence"]
+    assert f"the previous one ends at {int(segments[1].stem)}" in damage["problem"]
+    assert "deletes this segment" in damage["consequence"]
 
 
 @pytest.mark.parametrize(
     ("suffix", "byte", "words"),
     [
-        (".index", 0, "where no batch begins"),
-        (".index", 4, "begins at byte"),
-        (".timeindex", 0, "has the timestamp"),
+        (".index", 0, "where no batch starts"),
+        (".index", 4, "places offset"),
+        (".timeindex", 0, "has timestamp"),
     ],
 )
-def test_an_index_entry_that_lies_is_found_with_its_place(
+def test_a_wrong_index_entry_is_found_with_its_position(
     skylog: Skylog, directory: Path, suffix: str, byte: int, words: str
 ) -> None:
     path = sorted(directory.glob("*.log"))[1].with_suffix(suffix)
@@ -177,14 +179,18 @@ def test_an_index_entry_that_lies_is_found_with_its_place(
     damage = only_damage(skylog, directory)
     assert (damage["file"], damage["position"]) == (str(path), 0)
     assert words in damage["problem"]
-    assert "makes the indexes again" in damage["consequence"]
+    assert "rebuilds the indexes" in damage["consequence"]
 
 
 def test_an_index_that_ends_in_the_middle_of_an_entry_is_found(skylog: Skylog, directory: Path) -> None:
     path = sorted(directory.glob("*.log"))[0].with_suffix(".index")
     os.truncate(path, 11)
     damage = only_damage(skylog, directory)
-    assert (damage["file"], damage["position"], damage["problem"]) == (str(path), 8, "3 bytes are too few for an entry")
+    assert (damage["file"], damage["position"], damage["problem"]) == (
+        str(path),
+        8,
+        "3 trailing bytes are too few for an entry",
+    )
 
 
 def test_a_missing_index_of_a_closed_segment_is_found(skylog: Skylog, directory: Path) -> None:
@@ -194,7 +200,7 @@ def test_a_missing_index_of_a_closed_segment_is_found(skylog: Skylog, directory:
     assert (damage["file"], damage["problem"]) == (str(path), "the file is missing")
 
 
-def test_after_a_clean_stop_damage_is_served_around_and_not_cut(tmp_path: Path) -> None:
+def test_after_a_clean_stop_damage_is_skipped_and_not_truncated(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with running_broker(data_dir) as address:
         skylog = Skylog(address)
@@ -205,11 +211,11 @@ def test_after_a_clean_stop_damage_is_served_around_and_not_cut(tmp_path: Path) 
     flip(victim.path, victim.position + HEADER_BYTES + 100)
     damage = only_damage(skylog, data_dir)
     assert damage["position"] == victim.position
-    assert "the log was stopped cleanly" in damage["consequence"]
-    assert "refuses to serve offset 5 (CORRUPT_MESSAGE)" in damage["consequence"]
+    assert "the log was closed cleanly" in damage["consequence"]
+    assert "does not serve offset 5 (CORRUPT_MESSAGE)" in damage["consequence"]
 
 
-def test_people_are_told_in_words(skylog: Skylog, directory: Path) -> None:
+def test_verify_prints_text_by_default(skylog: Skylog, directory: Path) -> None:
     assert skylog("log", "verify", directory).stdout.endswith("all sound\n")
     flip(directory / f"{0:020d}.log", 100)
     printed = skylog("log", "verify", directory, code=1).stdout
@@ -217,12 +223,12 @@ def test_people_are_told_in_words(skylog: Skylog, directory: Path) -> None:
     assert printed.endswith("1 damaged\n")
 
 
-def test_a_path_that_is_not_there_is_named(skylog: Skylog, tmp_path: Path) -> None:
-    assert f"no file or directory {tmp_path / 'x'}" in skylog("log", "verify", tmp_path / "x", code=1).stderr
+def test_a_path_that_does_not_exist_is_named(skylog: Skylog, tmp_path: Path) -> None:
+    assert f"{tmp_path / 'x'} does not exist" in skylog("log", "verify", tmp_path / "x", code=1).stderr
 
 
-@pytest.mark.parametrize(("name", "words"), [(".", "there are no logs"), ("x.index", "is no segment")])
-def test_what_is_no_log_is_said_to_be_none(tmp_path: Path, name: str, words: str) -> None:
+@pytest.mark.parametrize(("name", "words"), [(".", "no logs found"), ("x.index", "is not a segment")])
+def test_a_path_without_a_log_is_rejected(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "x.index").touch()
     with pytest.raises(SkylogError, match=words):
         find_logs([tmp_path / name])

@@ -1,4 +1,4 @@
-"""Foreign bytes made fit to print."""
+"""Untrusted bytes made printable."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylog.cli.input_format import JsonFormat
 from skylog.cli.message_view import FileMessage, as_line
 from skylog.cli.options import parse_when
+from skylog.cli.produce.input_format import JsonFormat
 from skylog.message_document import as_object
 from skylog.printable import as_text, escape_controls, iso_time, json_text
 
@@ -30,7 +30,7 @@ MESSAGES = st.builds(
 
 
 def is_obeyed(character: str) -> bool:
-    """Whether a terminal may do something else with it than show it."""
+    """Whether a terminal may interpret the text instead of displaying it."""
     return character != "\t" and (
         unicodedata.category(character) in ("Cc", "Zl", "Zp") or "\u202a" <= character <= "\u202e"
     )
@@ -99,6 +99,6 @@ def test_a_time_is_iso_or_how_long_ago(text: str, expected_ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "h", "5", "5y", "-1h", "tomorrow"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         parse_when(text, now_ms=0)

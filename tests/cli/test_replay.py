@@ -1,4 +1,4 @@
-"""`skylog replay` as a user meets it."""
+"""`skylog replay` as a command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def numbered(count: int, **fields: object) -> list[dict[str, object]]:
 
 
 def content(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All but the topic and the offset, by partition and in its order."""
+    """The messages without topic and offset, by partition, in order."""
     messages = sorted(messages, key=lambda message: (message["partition"], message["offset"]))
     return [{key: value for key, value in each.items() if key not in ("topic", "offset")} for each in messages]
 
@@ -141,7 +141,7 @@ def test_the_rate_is_kept_to(skylog: Skylog, topic: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_is_interrupted_can_be_continued_without_a_loss_or_a_double(
+def test_an_interrupted_replay_can_be_continued_without_loss_or_duplicates(
     skylog: Skylog, topic: str, number: signal.Signals
 ) -> None:
     skylog.create(topic, 2)
@@ -181,19 +181,19 @@ def test_a_terminal_sees_how_far_it_is(skylog: Skylog, topic: str) -> None:
         (["--from", "start", "--partition", "3"], "has no partition 3: it has 1"),
     ],
 )
-def test_a_range_that_is_not_there_is_refused(skylog: Skylog, topic: str, arguments: list[str], said: str) -> None:
+def test_a_range_outside_of_the_log_is_rejected(skylog: Skylog, topic: str, arguments: list[str], said: str) -> None:
     skylog.send(topic, *numbered(5))
     assert said in skylog("replay", topic, *arguments, "--into", f"{topic}-copy", code=1).stderr
     assert f"{topic}-copy" not in skylog.topics()
 
 
-def test_a_source_that_is_not_there_is_an_error_that_names_the_nearest(skylog: Skylog, topic: str) -> None:
+def test_an_unknown_source_is_an_error_that_names_the_nearest(skylog: Skylog, topic: str) -> None:
     skylog.create(f"{topic}-orders")
     result = skylog("replay", f"{topic}-order", "--from", "start", "--into", "x", code=1)
     assert f"did you mean {topic}-orders" in result.stderr
 
 
-def test_a_place_that_is_none_is_an_error_that_names_the_forms(skylog: Skylog, topic: str) -> None:
+def test_an_invalid_position_is_an_error_that_names_the_forms(skylog: Skylog, topic: str) -> None:
     result = skylog("replay", topic, "--from", "strat", "--into", "x", code=2)
     assert "--from" in result.stderr
     assert "an offset, start or end" in " ".join(result.stderr.replace("│", "").split())
@@ -203,3 +203,35 @@ def test_an_empty_range_creates_the_target_and_ends(skylog: Skylog, topic: str) 
     skylog.create(topic, 2)
     skylog("replay", topic, "--from", "start", "--into", f"{topic}-copy")
     assert f"{topic}-copy" in skylog.topics()
+
+
+def test_dead_letters_go_back_to_where_they_came_from(skylog: Skylog, topic: str) -> None:
+    skylog.create(f"{topic}-orders", 3)
+    skylog.create(f"{topic}-visits", 1)
+
+    def letter(origin: str, partition: int, number: int) -> dict[str, object]:
+        names = {"topic": f"{topic}-{origin}", "partition": str(partition), "offset": "7", "type": "ValueError"}
+        names["timestamp"] = "1714564801500"  # moment(1)
+        headers = [*HEADERS, *({"name": f"skylog-error-{name}", "value": value} for name, value in names.items())]
+        return {"key": f"k{number}", "value": f"v{number}", "headers": headers}
+
+    skylog.send(topic, letter("orders", 2, 0), letter("visits", 0, 1), letter("orders", 1, 2))
+    result = skylog("replay", topic, "--from", "start", "--back")
+    assert f"replayed 3 messages of '{topic}' into the topics they came from, to the same partitions" in result.stderr
+    same = {"timestamp": "2024-05-01T12:00:01.500Z", "headers": HEADERS}
+    orders = content(skylog.read(f"{topic}-orders"))
+    assert [(each["partition"], each["key"], each["value"]) for each in orders] == [(1, "k2", "v2"), (2, "k0", "v0")]
+    assert [{name: each[name] for name in same} for each in orders] == [same, same]
+    assert values(skylog, f"{topic}-visits") == ["v1"]
+
+
+def test_a_message_that_is_no_dead_letter_does_not_go_back(skylog: Skylog, topic: str) -> None:
+    skylog.send(topic, *numbered(2))
+    refused = skylog("replay", topic, "--from", "start", "--back", code=1)
+    assert f"{topic}-0 at offset 0 is no dead letter" in refused.stderr
+    assert f"continue with: skylog replay {topic} --from 0:0 --to 0:2 --back" in refused.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--into", "x", "--back")])
+def test_a_replay_goes_into_a_topic_or_back(skylog: Skylog, topic: str, options: tuple[str, ...]) -> None:
+    assert "choose one" in skylog("replay", topic, "--from", "start", *options, code=2).stderr

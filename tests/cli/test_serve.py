@@ -1,7 +1,8 @@
-"""`skylog serve` as a user meets it: what it says where, and which consoles it refuses to open."""
+"""`skylog serve` as a command: its output, and when it does not open a console."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -16,15 +17,19 @@ from pathlib import Path
 
 import pytest
 
+from skylog.broker import BrokerConfig
 from skylog.cli.log_format import JsonFormatter
+from skylog.cli.serve.store_session import session_opener
+from skylog.cluster import EntryChange
 from skylog.console.settings import DEFAULT_PORT
+from skylog.testing.store_server import StoreServer
 
 SKYLOG = Path(sys.executable).with_name("skylog")
 
 
 @contextlib.contextmanager
 def serving(data_dir: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A broker that is stopped cleanly at the end, which must be within the time limit; read its output then."""
+    """A broker that is stopped cleanly at the end, within the time limit. Read its output after that."""
     command = [str(SKYLOG), "serve", "--data-dir", str(data_dir), "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -37,7 +42,7 @@ def serving(data_dir: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def said(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What it has said on stdout after its first line, and on stderr."""
+    """Its stdout after the first line, and its stderr."""
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0
@@ -45,7 +50,7 @@ def said(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def refused(*options: str) -> str:
-    """What it says on stderr where it does not start."""
+    """The stderr of a broker that does not start."""
     command = [str(SKYLOG), "serve", "--port", "0", "--data-dir", os.devnull, *options]
     result = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (result.returncode, result.stdout) == (1, "")
@@ -69,7 +74,7 @@ def test_without_a_console_none_is_announced(tmp_path: Path) -> None:
 def test_a_default_port_in_use_is_one_warning_and_no_console(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):  # in use by somebody else is in use, too
+        with contextlib.suppress(OSError):  # already in use by another process: that works, too
             taken.bind(("127.0.0.1", DEFAULT_PORT))
             taken.listen()
         with serving(tmp_path / "data") as process:
@@ -79,20 +84,22 @@ def test_a_default_port_in_use_is_one_warning_and_no_console(tmp_path: Path) -> 
     assert "console at" not in err
 
 
-def test_a_port_in_use_that_was_asked_for_is_an_error() -> None:
+def test_an_explicit_port_in_use_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         message = refused("--console-port", str(taken.getsockname()[1]))
     assert "error: the console cannot listen on 127.0.0.1:" in message
     assert "choose another --console-port" in message
 
 
-def test_an_address_that_was_asked_for_and_cannot_be_had_is_an_error() -> None:
-    message = refused("--console-host", "192.0.2.1", "--console-token", "open-sesame")  # nobody's, by RFC 5737
+def test_an_explicit_address_that_is_not_available_is_an_error() -> None:
+    message = refused(
+        "--console-host", "192.0.2.1", "--console-token", "open-sesame"
+    )  # an address reserved by RFC 5737
     assert f"error: the console cannot listen on 192.0.2.1:{DEFAULT_PORT}" in message
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no.such.host.invalid"])
-def test_a_console_beyond_this_machine_wants_credentials(host: str) -> None:
+def test_a_console_beyond_this_machine_requires_credentials(host: str) -> None:
     message = refused("--console-host", host, "--console-port", "0")
     assert all(option in message for option in ("--console-token", "--console-user", "--console-password"))
 
@@ -107,6 +114,33 @@ def test_a_console_beyond_this_machine_is_opened_with_a_token(tmp_path: Path) ->
 
 def test_a_user_needs_a_password() -> None:
     assert "--console-password" in refused("--console-user", "root")
+
+
+def test_a_cluster_has_one_metadata_store() -> None:
+    message = refused("--zookeeper", "127.0.0.1:1", "--metadata-store", "127.0.0.1:1")
+    assert "give --zookeeper or --metadata-store" in message
+
+
+def test_a_metadata_store_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    options = ["--metadata-store", "127.0.0.1:1", "--set", "zookeeper.session.timeout.ms=200", "--no-console"]
+    message = refused("--data-dir", str(tmp_path), *options)
+    assert "error: the metadata store at 127.0.0.1:1 did not respond in 200 ms" in message
+
+
+def test_the_session_of_a_broker_has_its_name_and_timeout() -> None:
+    async def end_session(server: StoreServer) -> None:
+        open_session = session_opener(
+            None, server.address, BrokerConfig(node_id=3, zookeeper_session_timeout_ms=60_000)
+        )
+        assert open_session is not None
+        session = await open_session()
+        await session.commit([EntryChange("/brokers/3", {}, 0, ephemeral=True)])
+        server.expire("broker-3")
+        assert server.entries() == {}
+
+    assert session_opener(None, None, BrokerConfig()) is None
+    with StoreServer() as server:
+        asyncio.run(end_session(server))
 
 
 def test_the_log_as_json_is_one_object_per_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the command line costs before it does anything, and what it teaches."""
+"""What commands import at startup, and their help texts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from skylog.cli.main import app
+from skylog.cli.main import command_line
+
+app = command_line()
 
 COMMANDS = [
     ["serve"],
     ["console"],
+    ["zookeeper"],
+    ["cluster", "up"],
     ["topics", "create"],
     ["topics", "list"],
     ["topics", "describe"],
@@ -24,13 +28,21 @@ COMMANDS = [
     ["tail"],
     ["replay"],
     ["demo"],
-    *(["pipeline", "run", job] for job in ("land", "visits", "rising", "rekey", "materialize", "audit")),
+    *(["pipeline", "run", job] for job in ("land", "visits", "rising", "rekey", "materialize", "audit", "job")),
+    *(["pipeline", "run", job] for job in ("feed", "spam", "monitoring", "security")),
+    *(["pipeline", "run", job] for job in ("search", "recommendations", "newsletters")),
+    ["pipeline", "send"],
+    ["search"],
+    *(["pipeline", "table", name] for name in ("history", "optimize", "vacuum")),
+    ["pipeline", "new"],
     ["log", "dump"],
     ["log", "verify"],
     ["groups", "list"],
     ["groups", "describe"],
     ["groups", "reset"],
     ["groups", "delete"],
+    *(["transactions", name] for name in ("list", "describe", "find-hanging", "abort")),
+    *(["cluster", name] for name in ("describe", "elect", "reassign", "drain", "registry")),
     ["audit", "show"],
     ["audit", "verify"],
 ]
@@ -45,7 +57,8 @@ def imported_by(*arguments: str) -> set[str]:
 def test_serve_does_without_the_client_library() -> None:
     modules = imported_by("serve", "--set", "no.such.key=1")
     assert "skylog.broker" in modules
-    assert not modules & {"confluent_kafka", "skylog.client", "rich.table", "rich.progress"}
+    assert not modules & {"confluent_kafka", "numpy", "skylog.client", "rich.table", "rich.progress"}
+    assert not modules & {"skylog.broker.clustered", "skylog.cli.topics", "skylog.cli.pipelines"}
 
 
 def test_a_client_command_does_without_the_broker() -> None:

@@ -1,4 +1,4 @@
-"""`skylog tail`, as a user meets it."""
+"""`skylog tail` as a command."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_start_may_be_given_and_n_then_ends_it(skylog: Skylog, topic: str) -> 
     assert skylog("tail", topic, "--from-beginning", "-n", 2).stdout.split() == ["v0", "v1"]
     assert skylog("tail", topic, "--no-follow", "--offset", 6).stdout == ""
     error = skylog("tail", topic, "--offset", 7, code=1).stderr
-    assert f"{topic}-0 holds the offsets from 0 up to 6, not 7" in error
+    assert f"{topic}-0 has offsets from 0 to 6, not 7" in error
 
 
 def test_a_time_may_be_a_date_or_how_long_ago(skylog: Skylog, topic: str) -> None:
@@ -71,7 +71,7 @@ def test_it_follows_until_interrupted(skylog: Skylog, topic: str) -> None:
         assert process.wait(10) == 130
 
 
-def test_it_follows_partitions_that_are_added_and_says_when_the_topic_is_gone(skylog: Skylog, topic: str) -> None:
+def test_it_follows_new_partitions_and_fails_when_the_topic_is_deleted(skylog: Skylog, topic: str) -> None:
     skylog.send(topic, {"value": "first"})
     admin = Admin(Connection(skylog.bootstrap))
     with skylog.start("tail", topic, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -86,7 +86,7 @@ def test_it_follows_partitions_that_are_added_and_says_when_the_topic_is_gone(sk
         assert f"there is no topic '{topic}'".encode() in process.stderr.read()
 
 
-def test_it_ends_when_nobody_reads_any_more(skylog: Skylog, topic: str) -> None:
+def test_it_ends_when_its_output_is_closed(skylog: Skylog, topic: str) -> None:
     skylog.send(topic, {"value": "first"})
     reader, writer = os.pipe()
     with skylog.start("tail", topic, stdout=writer, stderr=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""`skylog topics`, as a user meets it."""
+"""`skylog topics` as a command."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_creating_a_topic_twice_fails_unless_that_is_fine(skylog: Skylog, topic:
         (["fine", "--replication-factor", "3"], "replication factor of 3"),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused_in_the_clusters_words(
+def test_an_invalid_topic_is_rejected_with_the_clusters_message(
     skylog: Skylog, arguments: list[str], explanation: str
 ) -> None:
     assert explanation in skylog("topics", "create", *arguments, code=1).stderr
@@ -75,18 +75,18 @@ def test_alter_sets_and_deletes_configs_and_adds_partitions(skylog: Skylog, topi
     assert description["configs"] == {"retention.ms": {"value": "2000", "source": "topic"}}
 
 
-def test_alter_says_when_only_the_configs_could_be_changed(skylog: Skylog, topic: str) -> None:
+def test_alter_reports_that_only_the_settings_were_changed(skylog: Skylog, topic: str) -> None:
     skylog.create(topic, 2)
     error = skylog("topics", "alter", topic, "--partitions", 1, "--config", "retention.ms=2000", code=1).stderr
     assert "cannot shrink" in error
-    assert "the configuration has been changed" in error
+    assert "the settings have been changed" in error
 
 
 def test_alter_without_a_change_is_a_usage_error(skylog: Skylog, topic: str) -> None:
     assert "nothing to change" in skylog("topics", "alter", topic, code=2).stderr
 
 
-def test_delete_without_a_terminal_wants_yes(skylog: Skylog, topic: str) -> None:
+def test_delete_without_a_terminal_requires_yes(skylog: Skylog, topic: str) -> None:
     skylog.create(topic)
     assert "--yes" in skylog("topics", "delete", topic, code=1).stderr
     skylog("topics", "delete", topic, "--yes")
@@ -108,7 +108,7 @@ def test_delete_of_several_deletes_none_if_one_is_not_there(skylog: Skylog, topi
     assert topic in skylog.topics()
 
 
-def test_no_broker_is_said_within_seconds_and_with_what_to_do() -> None:
+def test_an_unreachable_broker_is_reported_within_seconds_with_what_to_do() -> None:
     nobody = Skylog("127.0.0.1:1")
     error = nobody("topics", "list", code=1).stderr
     assert "127.0.0.1:1" in error

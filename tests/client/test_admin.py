@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from skylog.client import Admin, BrokerUnreachableError, Connection, OffsetRange, TopicNotFoundError
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
+from skylog.testing import BrokerCluster, wait_until
 from tests.cli.conftest import running_broker
 
 _numbers = itertools.count()
@@ -103,7 +104,7 @@ def test_a_broker_that_cannot_be_reached_is_named_with_the_reason(address: str, 
     assert reason in str(caught.value)
 
 
-def test_who_looks_at_many_partitions_sees_those_that_are_there(admin: Admin, topic: str) -> None:
+def test_reachable_offset_ranges_leave_out_unavailable_partitions(admin: Admin, topic: str) -> None:
     admin.create_topic(topic, 2)
     there = TopicPartition(topic, 1)
     gone = [TopicPartition(topic, 7), TopicPartition("never-made", 0)]
@@ -111,7 +112,7 @@ def test_who_looks_at_many_partitions_sees_those_that_are_there(admin: Admin, to
     assert admin.reachable_offset_ranges(gone) == {}
 
 
-def test_who_reads_is_told_of_a_partition_that_is_not_there(admin: Admin, topic: str) -> None:
+def test_offset_ranges_raise_for_an_unavailable_partition(admin: Admin, topic: str) -> None:
     admin.create_topic(topic, 2)
     with pytest.raises(SkylogError, match=f"{topic}-7"):
         admin.offset_ranges([TopicPartition(topic, 0), TopicPartition(topic, 7)])
@@ -126,6 +127,19 @@ def test_a_topic_deleted_since_it_was_listed_hides_no_other(admin: Admin, topic:
     assert set(admin.reachable_offset_ranges(listed)) == {TopicPartition(topic, 0)}
 
 
-def test_offsets_of_a_cluster_that_is_away_are_not_taken_for_none() -> None:
+def test_offsets_of_an_unreachable_cluster_are_an_error_and_not_empty() -> None:
     with pytest.raises(BrokerUnreachableError):
         Admin(Connection("127.0.0.1:1", timeout_s=2)).reachable_offset_ranges([TopicPartition("events", 0)])
+
+
+def test_offsets_of_a_partition_whose_leader_was_killed_are_an_error_or_left_out() -> None:
+    settings = {"default.replication.factor": "1", "min.insync.replicas": "1"}
+    with BrokerCluster(2, settings, session_timeout_ms=60_000) as cluster:
+        admin = Admin(Connection(cluster.bootstrap, timeout_s=2))
+        admin.create_topic("letters", 2)
+        both = admin.describe_topic("letters").topic_partitions
+        wait_until(lambda: len(admin.reachable_offset_ranges(both)) == 2, "both leaders")
+        cluster.kill(cluster.leader_of("letters", 0))
+        with pytest.raises(SkylogError):
+            admin.offset_ranges(both)
+        assert admin.reachable_offset_ranges(both) == {TopicPartition("letters", 1): OffsetRange(0, 0)}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 
 import pytest
 
 from skylog import AsyncConsumer, AsyncProducer
-from skylog.client import DeliveryError, Position
+from skylog.client import BufferFullError, DeliveryError, Position
+from skylog.model import TopicPartition
 from tests.client.test_consumer import committed
+from tests.patience import patience
 
 
 def test_messages_sent_together_are_stored_in_order(skylog_bootstrap: str, skylog_topic: str) -> None:
@@ -41,7 +44,7 @@ def test_a_full_queue_makes_senders_wait_and_not_the_loop(skylog_bootstrap: str,
     assert asyncio.run(run()) < 1.0
 
 
-def test_a_partitioner_of_ones_own_works_without_blocking(skylog_bootstrap: str, four_partitions: str) -> None:
+def test_a_partitioner_function_does_not_block_the_loop(skylog_bootstrap: str, four_partitions: str) -> None:
     async def run() -> Position:
         async with AsyncProducer(skylog_bootstrap, partitioner=lambda key, count: key % count) as producer:
             return await producer.send(four_partitions, b"", key=7)
@@ -100,7 +103,7 @@ def test_a_cancelled_reader_leaves_the_group_in_order(skylog_bootstrap: str, let
         return seen
 
     assert asyncio.run(run()) == list("abcde")
-    assert committed(skylog_bootstrap, letters)[0] in (4, 5)  # the last one was in hand, or had been finished
+    assert committed(skylog_bootstrap, letters)[0] in (4, 5)  # the last one was being processed, or was finished
 
 
 def test_stop_ends_the_iteration_after_the_message_it_is_at(skylog_bootstrap: str, letters: str) -> None:
@@ -130,3 +133,100 @@ def test_a_producer_serves_one_event_loop_after_another(skylog_bootstrap: str, s
     assert asyncio.run(send()) >= 0
     assert asyncio.run(send()) >= 1
     asyncio.run(producer.close())
+
+
+def test_a_full_queue_raises_at_once_without_waiting_and_otherwise_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("skylog.client.aio.MAX_BLOCK_S", 0.3)
+
+    async def run() -> None:
+        producer = AsyncProducer("127.0.0.1:1", config={"queue.buffering.max.messages": 1})
+        assert producer.offer("letters", b"a")
+        assert not producer.offer("letters", b"b")
+        with pytest.raises(BufferFullError, match="0 s"):
+            await producer.send("letters", b"b", wait=False)
+        waiting = asyncio.create_task(producer.send("letters", b"c"))
+        await asyncio.sleep(0)
+        with pytest.raises(BufferFullError):  # others wait, so there is no room either
+            await producer.send("letters", b"d", wait=False)
+        with pytest.raises(BufferFullError, match="the message queue has been full"):
+            await asyncio.wait_for(waiting, patience(20))
+        await asyncio.to_thread(producer._producer.close, 0)
+
+    asyncio.run(run())
+
+
+def test_a_batch_is_stored_when_its_block_ends(skylog_bootstrap: str, skylog_topic: str) -> None:
+    async def run() -> list[Position]:
+        config = {"linger.ms": 60_000, "queue.buffering.max.messages": 50}
+        async with AsyncProducer(skylog_bootstrap, config=config) as producer:
+            async with producer.batch() as batch:
+                sent = [await batch.send(skylog_topic, str(number)) for number in range(20)]
+            return [each.result(0) for each in sent]
+
+    assert asyncio.run(run()) == [Position(skylog_topic, 0, number) for number in range(20)]
+
+
+def test_a_batch_raises_for_what_was_not_stored(skylog_bootstrap: str, skylog_topic: str) -> None:
+    async def run() -> None:
+        async with AsyncProducer(skylog_bootstrap) as producer, producer.batch() as batch:
+            await batch.send(skylog_topic, b"", partition=9)
+
+    with pytest.raises(DeliveryError, match="no such partition"):
+        asyncio.run(run())
+
+
+def test_a_message_is_sent_at_once_when_no_other_is_in_flight(skylog_bootstrap: str, skylog_topic: str) -> None:
+    """librdkafka would let each message wait for others, for 5 ms."""
+
+    async def run() -> float:
+        async with AsyncProducer(skylog_bootstrap) as producer:
+            taken = []
+            for _ in range(200):
+                began = time.monotonic()
+                await producer.send(skylog_topic, b"v")
+                taken.append(time.monotonic() - began)
+            return min(taken)
+
+    assert asyncio.run(run()) < 0.004
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_a_start_function_is_called_on_the_event_loop_which_owns_the_database(
+    skylog_bootstrap: str, letters: str, is_coroutine: bool
+) -> None:
+    """SQLite's connections belong to one thread."""
+
+    async def run() -> list[str]:
+        database = sqlite3.connect(":memory:")
+        database.execute("CREATE TABLE offsets (partition TEXT, next INTEGER)")
+        database.execute("INSERT INTO offsets VALUES (?, 3)", [f"{letters}-0"])
+
+        def stored_offset(partition: TopicPartition) -> int | None:
+            found = database.execute("SELECT next FROM offsets WHERE partition = ?", [str(partition)]).fetchone()
+            return int(found[0])
+
+        async def stored_offset_soon(partition: TopicPartition) -> int | None:
+            await asyncio.sleep(0)
+            return stored_offset(partition)
+
+        start = stored_offset_soon if is_coroutine else stored_offset
+        async with AsyncConsumer(letters, letters, skylog_bootstrap, start=start) as consumer:
+            return [message.text() for message in await consumer.consume(timeout_s=20)]
+
+    assert asyncio.run(run())[:1] == ["d"]
+
+
+def test_a_start_function_that_fails_raises_where_messages_are_awaited(skylog_bootstrap: str, letters: str) -> None:
+    def stored_offset(_: TopicPartition) -> int | None:
+        raise TimeoutError("the database is away")
+
+    async def run() -> None:
+        async with AsyncConsumer(letters, letters, skylog_bootstrap, start=stored_offset) as consumer:
+            await consumer.consume(timeout_s=20)
+
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match="the database is away"):
+        asyncio.run(run())
+    assert time.monotonic() - began < 15  # when it has failed, not when the time is up

@@ -1,16 +1,21 @@
-"""Clients of librdkafka as they are made."""
+"""Creating librdkafka clients."""
 
 from __future__ import annotations
 
+import logging
 import signal
+import subprocess
+import sys
 
 import pytest
 
+from skylog import Consumer
 from skylog.client import Connection
+from skylog.testing import wait_until
 
 
 class Interrupting(str):
-    """The name of a setting during whose reading somebody presses Ctrl-C."""
+    """The name of a setting that raises SIGINT when it is read."""
 
     def __str__(self) -> str:
         signal.raise_signal(signal.SIGINT)
@@ -22,3 +27,40 @@ def test_ctrl_c_while_a_client_is_made_is_ctrl_c_and_nothing_else() -> None:
     with pytest.raises(KeyboardInterrupt):
         Connection("127.0.0.1:1").consumer({Interrupting("group.id"): "g"})
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_consumer_that_reaches_no_broker_says_so_once_and_then_at_intervals(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
+    with Consumer("letters", "readers", "127.0.0.1:1") as consumer:
+        wait_until(lambda: consumer.consume(timeout_s=0.1) or lines(), "a warning")
+        consumer.consume(timeout_s=5)
+        (line,) = lines()
+        assert line.startswith("no broker can be reached at 127.0.0.1:1 (")
+        assert line.endswith("refused); group 'readers' waits")
+        monkeypatch.setattr("skylog.client.connection._WARN_EVERY_S", 0)
+        wait_until(lambda: consumer.consume(timeout_s=0.1) or len(lines()) > 1, "another warning")
+
+
+INTERRUPTED = """
+import os, signal, threading
+from skylog import Consumer
+config = {"reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 5}  # errors and log lines come all the time
+with Consumer("letters", "readers", "127.0.0.1:1", config=config) as consumer:
+    for _ in range(20):
+        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            while True:
+                consumer.consume(timeout_s=0.2)
+        except KeyboardInterrupt:
+            pass
+"""
+
+
+def test_ctrl_c_while_no_broker_answers_is_ctrl_c_and_nothing_else() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0

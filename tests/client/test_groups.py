@@ -132,7 +132,7 @@ def test_a_deleted_group_has_forgotten_its_offsets(groups: ConsumerGroups, topic
 def test_groups_that_are_being_loaded_are_waited_for(tmp_path: Path) -> None:
     names = [f"g{number:02}" for number in range(30)]
     with running_broker(tmp_path / "data") as address:
-        Admin(Connection(address)).create_topic("t", 200)  # enough to be still loading when the question comes
+        Admin(Connection(address)).create_topic("t", 200)  # enough to be still loading when the request arrives
         groups = ConsumerGroups(Connection(address))
         for name in names:
             reset(groups, name, "t", 0)
@@ -158,7 +158,7 @@ def test_the_lag_is_what_the_log_still_has(committed: int | None, offsets: Offse
     assert GroupPartition(TopicPartition("t", 0), committed, offsets, None).lag == lag
 
 
-def test_a_group_whose_coordinator_is_away_is_left_out_of_the_list_and_told_when_asked_for(
+def test_a_group_with_an_unreachable_coordinator_is_not_listed_and_describing_it_fails(
     groups: ConsumerGroups, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sound, lost = f"sound-{topic}", f"lost-{topic}"
@@ -167,7 +167,7 @@ def test_a_group_whose_coordinator_is_away_is_left_out_of_the_list_and_told_when
     fetch = groups._fetch_commits
 
     def fetch_all_but_one(names: Sequence[str]) -> dict[str, Future[Any]]:
-        """One broker cannot be half away: what the library answers for a coordinator that is, in its place."""
+        """Simulate the library's answer for an unreachable coordinator: a single broker cannot be half down."""
         fetched = fetch(names)
         if lost in fetched:
             fetched[lost] = Future()
@@ -188,6 +188,6 @@ def test_of_many_active_members_some_are_named() -> None:
     assert "c0 at h, c1 at h, c2 at h, c3 at h, c4 at h, 3 more; stop them" in message
 
 
-def test_no_broker_is_found_out_at_once() -> None:
+def test_without_a_broker_listing_fails_fast() -> None:
     with pytest.raises(BrokerUnreachableError):
         ConsumerGroups(Connection("127.0.0.1:1")).list_groups()

@@ -25,7 +25,7 @@ from tests.patience import patience
 NOBODY = "127.0.0.1:1"
 
 
-def test_a_delivery_tells_where_the_message_is_stored(skylog_bootstrap: str, skylog_topic: str) -> None:
+def test_a_delivery_has_the_position_of_the_message(skylog_bootstrap: str, skylog_topic: str) -> None:
     with Producer(skylog_bootstrap) as producer:
         first = producer.send(skylog_topic, b"one")
         assert first.result(10) == Position(skylog_topic, 0, 0)
@@ -118,7 +118,9 @@ def test_a_keyed_partitioner_keeps_a_key_in_one_place(skylog_bootstrap: str, fou
         assert len({delivery.result(10).partition for delivery in deliveries}) == 1
 
 
-def test_a_partitioner_that_chooses_what_there_is_not_is_told(skylog_bootstrap: str, four_partitions: str) -> None:
+def test_a_partitioner_that_returns_an_unknown_partition_is_an_error(
+    skylog_bootstrap: str, four_partitions: str
+) -> None:
     with (
         Producer(skylog_bootstrap, partitioner=lambda key, count: count) as producer,
         pytest.raises(SkylogError, match=r"chose 4 for key b'k'; .* has 4 partitions, numbered from 0"),
@@ -126,7 +128,7 @@ def test_a_partitioner_that_chooses_what_there_is_not_is_told(skylog_bootstrap: 
         producer.send(four_partitions, b"", key=b"k")
 
 
-def test_a_partitioner_of_an_impossible_topic_is_told(skylog_bootstrap: str) -> None:
+def test_a_partitioner_with_an_invalid_topic_is_an_error(skylog_bootstrap: str) -> None:
     with Producer(skylog_bootstrap, partitioner=lambda key, count: 0) as producer, pytest.raises(TopicNotFoundError):
         producer.send("no/topic", b"")
 
@@ -173,7 +175,7 @@ def test_a_message_that_is_too_large_is_refused_by_name(skylog_bootstrap: str, s
     assert not caught.value.may_be_stored
 
 
-def test_without_a_broker_the_delivery_says_so_and_the_log_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_broker_the_delivery_fails_and_a_warning_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with (
         caplog.at_level(logging.WARNING),
         Producer(NOBODY, config={"message.timeout.ms": 500}) as producer,
@@ -195,7 +197,7 @@ def test_a_result_that_is_not_there_yet_times_out() -> None:
 def test_a_full_queue_takes_no_offer_and_makes_send_wait() -> None:
     producer = Producer(NOBODY, config={"queue.buffering.max.messages": 10})
     assert [producer.offer("anything", b"") for _ in range(12)] == [True] * 10 + [False] * 2
-    with pytest.raises(BufferFullError, match="queue of messages has been full"):
+    with pytest.raises(BufferFullError, match="message queue has been full"):
         producer.send("anything", b"", wait=False)
     producer.close(timeout_s=0.1)
 
@@ -208,7 +210,7 @@ def test_send_goes_on_when_the_queue_has_room_again(skylog_bootstrap: str, skylo
         assert producer.delivered_count == 1000
 
 
-def test_callbacks_run_and_one_that_fails_hurts_nobody(
+def test_callbacks_run_and_a_failing_one_affects_no_other(
     skylog_bootstrap: str, skylog_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     called = threading.Event()
@@ -225,7 +227,7 @@ def test_callbacks_run_and_one_that_fails_hurts_nobody(
     assert "the application's own mistake" in caplog.text
 
 
-def test_a_closed_producer_says_so(skylog_bootstrap: str, skylog_topic: str) -> None:
+def test_a_closed_producer_raises(skylog_bootstrap: str, skylog_topic: str) -> None:
     producer = Producer(skylog_bootstrap)
     producer.send(skylog_topic, b"")
     assert producer.close() == 0
@@ -302,7 +304,7 @@ def test_messages_outlive_a_broker_that_is_killed(tmp_path: Path) -> None:
     assert values == [str(number) for number in range(3000)]
 
 
-def test_a_producer_that_nobody_holds_any_more_still_sends_at_the_end(skylog_bootstrap: str, skylog_topic: str) -> None:
+def test_a_producer_without_references_still_sends_at_exit(skylog_bootstrap: str, skylog_topic: str) -> None:
     script = """
 import sys
 from skylog import Producer
@@ -333,7 +335,7 @@ worker.join()
 
 
 def test_no_callback_is_lost_however_late_it_is_added(skylog_bootstrap: str, skylog_topic: str) -> None:
-    """The report of a message and the wish to hear of it meet at every possible moment."""
+    """The delivery report and `add_done_callback` race at every possible moment."""
     called = 0
 
     def count(_delivery: Delivery) -> None:
@@ -394,7 +396,7 @@ def test_a_batch_does_not_wait_for_what_other_threads_send(skylog_bootstrap: str
         other.join()
 
 
-def test_an_own_partitioner_goes_on_while_the_broker_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partitioner_function_works_while_the_broker_is_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skylog.client.partitioners.REFRESH_S", 0)
     with (
         BrokerProcess(tmp_path / "data", {"num.partitions": "4"}) as broker,
@@ -410,13 +412,13 @@ def test_an_own_partitioner_goes_on_while_the_broker_is_away(tmp_path: Path, mon
 def test_offer_refuses_a_partitioner_that_may_wait(skylog_bootstrap: str, skylog_topic: str) -> None:
     with (
         Producer(skylog_bootstrap, partitioner=lambda key, count: 0) as producer,
-        pytest.raises(ConfigError, match="`send`, do not `offer`"),
+        pytest.raises(ConfigError, match="use `send` instead of `offer`"),
     ):
         producer.offer(skylog_topic, b"")
 
 
 @pytest.mark.parametrize("acks", [2, -1, "1", "leader"])
-def test_acks_that_there_are_not_are_refused(acks: object) -> None:
+def test_invalid_acks_are_refused(acks: object) -> None:
     with pytest.raises(ConfigError, match="expected 'all', 1 or 0"):
         Producer(acks=acks)  # type: ignore[arg-type]
 
@@ -424,3 +426,14 @@ def test_acks_that_there_are_not_are_refused(acks: object) -> None:
 def test_settings_on_how_to_reach_a_cluster_go_to_every_client(skylog_bootstrap: str) -> None:
     with pytest.raises(ConfigError, match="librdkafka refuses the configuration"):
         SimpleConsumer("topic", bootstrap=skylog_bootstrap, config={"security.protocol": "nonsense"})
+
+
+def test_a_partitioner_function_may_leave_the_choice(skylog_bootstrap: str, four_partitions: str) -> None:
+    """As in docs/clients.md."""
+
+    def by_organisation(key: int | None, partition_count: int) -> int | None:
+        return None if key is None else key % partition_count
+
+    with Producer(skylog_bootstrap, partitioner=by_organisation) as producer:
+        assert producer.send(four_partitions, b"v", key=50).result(20).partition == 2
+        assert producer.send(four_partitions, b"v").result(20).partition in range(4)

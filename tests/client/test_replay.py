@@ -89,7 +89,7 @@ def test_progress_grows_and_ends_with_everything(tmp_path: Path) -> None:
         assert replay.is_complete
 
 
-def test_a_stopped_replay_tells_exactly_what_is_stored(tmp_path: Path) -> None:
+def test_a_stopped_replay_reports_exactly_what_is_stored(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         produce(broker.bootstrap, "source", map(str, range(1000)))
         replay = prepare(broker, rate_limit=300)

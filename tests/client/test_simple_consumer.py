@@ -75,19 +75,19 @@ def test_iteration_waits_at_the_end_of_the_log(skylog_bootstrap: str, letters: s
     assert seen == ["f", "g"]
 
 
-def test_an_offset_that_the_log_has_not_is_named_with_what_it_has(skylog_bootstrap: str, letters: str) -> None:
+def test_an_offset_out_of_range_is_an_error_that_names_the_range(skylog_bootstrap: str, letters: str) -> None:
     with pytest.raises(OffsetOutOfRangeError, match=f"{letters}-0 has no offset 6: it holds 0 up to 5") as caught:
         SimpleConsumer(letters, 0, 6, skylog_bootstrap)
     assert (caught.value.offset, caught.value.start_offset, caught.value.end_offset) == (6, 0, 5)
 
 
-def test_what_retention_takes_from_under_a_consumer_is_told(
+def test_retention_past_the_position_of_a_consumer_is_an_error(
     skylog_bootstrap: str, letters: str, skylog_admin: Admin
 ) -> None:
     with SimpleConsumer(letters, 0, 1, skylog_bootstrap) as consumer:
         skylog_admin.delete_records(letters, {0: 3})
         consumer._place(1)  # as if it had been checked just before the records were deleted
-        for _ in range(2):  # until the application goes elsewhere
+        for _ in range(2):  # until the application seeks
             with pytest.raises(OffsetOutOfRangeError, match="has no offset 1: it holds 3 up to 5"):
                 wait_until(lambda: consumer.consume(), "an error")
         consumer.offset = "earliest"
@@ -101,7 +101,7 @@ def test_a_topic_or_partition_that_is_not_there_is_named(skylog_bootstrap: str, 
         SimpleConsumer(letters, 3, 0, skylog_bootstrap)
 
 
-def test_without_a_broker_the_error_says_what_to_do() -> None:
+def test_without_a_broker_the_error_explains_what_to_do() -> None:
     with pytest.raises(BrokerUnreachableError, match="skylog serve"):
         SimpleConsumer("letters", bootstrap="127.0.0.1:1")
 
@@ -138,7 +138,7 @@ def test_a_consumer_goes_on_after_a_broker_was_killed(tmp_path: Path) -> None:
             assert consumer.offset == 2
 
 
-def test_an_offset_that_is_none_and_a_closed_consumer_are_refused(skylog_bootstrap: str, letters: str) -> None:
+def test_an_invalid_offset_and_a_closed_consumer_are_refused(skylog_bootstrap: str, letters: str) -> None:
     with pytest.raises(ConfigError, match="expected a number, 'earliest' or 'latest'"):
         SimpleConsumer(letters, 0, "smallest", skylog_bootstrap)  # type: ignore[arg-type]
     consumer = SimpleConsumer(letters, 0, 0, skylog_bootstrap)

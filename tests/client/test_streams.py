@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from skylog import Producer, message_streams
+from skylog.model import TopicPartition
 from skylog.testing import wait_until
 from tests.client.test_consumer import committed
 
 
-def test_streams_that_nobody_iterates_own_nothing(skylog_bootstrap: str, letters: str) -> None:
+def test_streams_that_are_not_iterated_own_no_partitions(skylog_bootstrap: str, letters: str) -> None:
     with message_streams({letters: 3}, letters, skylog_bootstrap) as streams:
         assert {topic: len(found) for topic, found in streams.items()} == {letters: 3}
         messages = iter(streams[letters][1])
@@ -57,12 +59,26 @@ def test_what_streams_have_given_is_committed(skylog_bootstrap: str, letters: st
     assert committed(skylog_bootstrap, letters) == {0: 3}
 
 
-def test_an_iterator_that_somebody_keeps_does_not_hang_the_end(
+def test_an_iterator_that_is_kept_open_does_not_block_close(
     skylog_bootstrap: str, letters: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     streams = message_streams({letters: 1}, letters, skylog_bootstrap)
     messages = iter(streams[letters][0])
     assert next(messages).text() == "a"
     streams.close(timeout_s=0.1)
-    assert "still held by somebody" in caplog.text
+    assert "still being iterated" in caplog.text
     assert list(messages) == []
+
+
+def test_a_start_function_is_called_in_the_thread_that_iterates(skylog_bootstrap: str, letters: str) -> None:
+    threads: list[int] = []
+
+    def stored_offset(_: TopicPartition) -> int | None:
+        threads.append(threading.get_ident())
+        return 3
+
+    with message_streams({letters: 1}, letters, skylog_bootstrap, start=stored_offset) as streams:
+        messages = itertools.islice(streams[letters][0], 2)
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(lambda: ([message.text() for message in messages], threading.get_ident())).result(60)
+            assert found == (["d", "e"], threads[0])

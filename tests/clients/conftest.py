@@ -1,6 +1,7 @@
-"""The broker under test and the foreign clients, one of each per test process.
+"""The brokers under test and the foreign clients, one of each per test process.
 
-SKYLOG_TEST_BOOTSTRAP=host:port names a running broker, of any make; otherwise skylog is started for the run.
+The tests run against a standalone broker and against a cluster of three: those of `ON_CLUSTERS` with every run, the
+others with SKYLOG_PROOF=full. SKYLOG_TEST_BOOTSTRAP=host:port names running brokers, of any make, to run them against.
 """
 
 from __future__ import annotations
@@ -11,29 +12,60 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from skylog.testing import BrokerCluster
+from tests.proof import IS_FULL
 
 from .peers.confluent import ConfluentPeer
 from .peers.driven import DrivenPeer, Driver
 from .peers.installation import JAVA_VERSIONS, NotAvailable, debian_program, java_classpath, node_modules
 from .peers.kcat import KcatPeer
-from .peers.peer import until
+from .peers.peer import Place, Refused, until
 
 _HERE = Path(__file__).parent
 _STARTED = "listening on "
 _numbers = itertools.count()
+BROKER_DEFAULT = -1
+"""As many replicas as the broker gives a topic by default: one, or three in a cluster."""
+
+
+_RUNNING = os.environ.get("SKYLOG_TEST_BOOTSTRAP")
+
+ON_CLUSTERS = ("test_confluent_kafka", "test_groups_members")
+SETTINGS = {"group.consumer.min.heartbeat.interval.ms": "300", "group.consumer.heartbeat.interval.ms": "300"}
+STANDALONE_ONLY = ("test_administration",)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test on its kinds of brokers. The cluster comes first: it ends when the standalone broker starts."""
+    if "bootstrap" in metafunc.fixturenames:
+        module = metafunc.module.__name__.rpartition(".")[2]
+        wanted = module in ON_CLUSTERS or (IS_FULL and module not in STANDALONE_ONLY)
+        kinds = ["running"] if _RUNNING else ["cluster", "standalone"] if wanted else ["standalone"]
+        metafunc.parametrize("bootstrap", kinds, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of the broker under test, as host:port."""
-    running = os.environ.get("SKYLOG_TEST_BOOTSTRAP")
-    if running:
-        yield running
-        return
-    folder = tmp_path_factory.mktemp("clients")
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Addresses of the brokers under test, as host:port, separated by commas."""
+    kind = getattr(request, "param", "running" if _RUNNING else "standalone")  # the fixture of a class has no parameter
+    match kind:
+        case "running":
+            yield str(_RUNNING)
+        case "cluster":
+            with BrokerCluster(settings=SETTINGS) as cluster:
+                yield cluster.bootstrap
+        case _:
+            with _standalone(tmp_path_factory.mktemp("clients")) as address:
+                yield address
+
+
+@contextmanager
+def _standalone(folder: Path) -> Iterator[str]:
     skylog = Path(sys.executable).with_name("skylog")
     command = [
         str(skylog),
@@ -45,6 +77,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "--port",
         "0",
         "--no-console",
+        *(part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")),
     ]
     log = folder / "log"
     with (
@@ -72,6 +105,14 @@ def confluent(bootstrap: str) -> ConfluentPeer:
     return ConfluentPeer(bootstrap)
 
 
+def _leads(confluent: ConfluentPeer, topic: str, partition: int) -> bool:
+    """Whether the leader of a partition serves it. Until then, what is sent with acks=0 is lost."""
+    try:
+        return confluent.offset_for(topic, partition, Place.END) == 0
+    except Refused:
+        return False
+
+
 @pytest.fixture
 def make_topic(confluent: ConfluentPeer) -> Iterator[Callable[..., str]]:
     """Create topics that are ready for use, for tests which are not about creating them."""
@@ -79,9 +120,10 @@ def make_topic(confluent: ConfluentPeer) -> Iterator[Callable[..., str]]:
 
     def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         name = f"clients-{next(_numbers)}-{uuid.uuid4().hex[:8]}"
-        confluent.create_topic(name, partitions, config=config)
-        until(lambda: name in confluent.topics(), "the new topic in the metadata")
+        confluent.create_topic(name, partitions, BROKER_DEFAULT, config)
         made.append(name)
+        until(lambda: name in confluent.topics(), "the new topic in the metadata")
+        until(lambda: all(_leads(confluent, name, index) for index in range(partitions)), "its leaders")
         return name
 
     yield make
@@ -124,7 +166,7 @@ def platformatic(bootstrap: str) -> Iterator[DrivenPeer]:
 
 def _java_peer(version: str, bootstrap: str) -> DrivenPeer:
     try:
-        classpath = java_classpath(_HERE / "java", version)
+        classpath = java_classpath(_HERE / "java", "kafka-clients", version)
     except NotAvailable as reason:
         pytest.skip(f"no kafka-clients {version}: {reason}")
     # A driver lives for seconds: a small heap, one collector thread and the quick compiler start it sooner.

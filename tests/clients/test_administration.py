@@ -3,16 +3,13 @@ an authorizer, on a cluster of one broker."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import TransactionalIdAuthorizationFailed
-from confluent_kafka import ElectionType, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -32,7 +29,7 @@ from kafka.errors import (
     NoError,
     NoReassignmentInProgressError,
     SecurityDisabledError,
-    TransactionalIdAuthorizationFailedError,
+    TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
 
@@ -42,7 +39,6 @@ from .contract import MakeTopic, numbered
 from .peers.confluent import ConfluentPeer
 from .peers.driven import DrivenPeer
 from .peers.installation import JAVA_VERSIONS
-from .peers.peer import Refused
 
 NODE = 1
 AT_ONCE_SECONDS = 5.0
@@ -81,37 +77,6 @@ def at_once() -> Iterator[None]:
 
 def unknown_id() -> str:
     return f"id-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.mark.usefixtures("at_once")
-class TestATransactionalProducerIsRefusedAtOnce:
-    def test_by_confluent_kafka_with_the_reason(self, bootstrap: str) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unknown_id()})
-        with pytest.raises(KafkaException) as refused:
-            producer.init_transactions(60)
-        error = refused.value.args[0]
-        assert error.fatal()
-        assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert "serves no transactions" in error.str()
-
-    def test_by_kafka_python(self, bootstrap: str) -> None:
-        producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=unknown_id(), max_block_ms=60_000)
-        try:
-            with pytest.raises(TransactionalIdAuthorizationFailedError):
-                producer.init_transactions()
-        finally:
-            producer.close(1)
-
-    def test_by_aiokafka(self, bootstrap: str) -> None:
-        async def begin() -> None:
-            producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=unknown_id())
-            try:
-                await producer.start()
-            finally:
-                await producer.stop()
-
-        with pytest.raises(TransactionalIdAuthorizationFailed):
-            asyncio.run(asyncio.wait_for(begin(), 60))
 
 
 class TestConfluentKafka:
@@ -221,9 +186,9 @@ class TestKafkaPython:
         assert (state.producer_epoch, state.last_sequence) == (0, 2)
         assert kafka_python.find_hanging_transactions() == []
 
-    def test_there_are_no_transactions(self, kafka_python: KafkaAdminClient) -> None:
-        assert list(kafka_python.list_transactions().values()) == [[]]
-        with pytest.raises(TransactionalIdAuthorizationFailedError, match="serves no transactions"):
+    def test_an_unknown_transactional_id_is_not_found(self, kafka_python: KafkaAdminClient) -> None:
+        assert list(kafka_python.list_transactions(state_filters=["Dead"]).values()) == [[]]
+        with pytest.raises(TransactionalIdNotFoundError):
             kafka_python.describe_transactions([unknown_id()])
 
     def test_acls_are_disabled(self, kafka_python: KafkaAdminClient) -> None:
@@ -237,9 +202,12 @@ class TestKafkaPython:
         with pytest.raises(SecurityDisabledError):
             kafka_python.describe_acls(every)
 
-    def test_the_features_are_those_of_kafka_3_9(self, kafka_python: KafkaAdminClient) -> None:
+    def test_the_features_are_those_of_kafka_3_9_and_the_consumer_protocol(
+        self, kafka_python: KafkaAdminClient
+    ) -> None:
         assert kafka_python.describe_features() == {
-            "metadata.version": {"supported": (1, 21), "finalized": (21, 21), "finalized_epoch": 0}
+            "metadata.version": {"supported": (1, 21), "finalized": (21, 21), "finalized_epoch": 0},
+            "group.version": {"supported": (0, 1), "finalized": (1, 1), "finalized_epoch": 0},
         }
 
     def test_there_are_no_client_metrics_to_list(self, kafka_python: KafkaAdminClient) -> None:
@@ -269,9 +237,9 @@ class TestJava:
         java.ask("produce", topic=topic, partition=0, records=records, codec="none", acks="all", idempotent=True)
         assert list(java.ask("producers", topic=topic, partition=0).values()) == [[0, 1]]
 
-    def test_there_are_no_transactions_acls_or_quotas(self, java: Any) -> None:
-        assert java.ask("transactions") == 0
-        assert java.ask("describe_transaction", id=unknown_id()) == TransactionalIdAuthorizationFailedError.errno
+    def test_there_are_no_acls_or_quotas_and_an_unknown_transactional_id_is_not_found(self, java: Any) -> None:
+        assert java.ask("transactions") >= 0
+        assert java.ask("describe_transaction", id=unknown_id()) == TransactionalIdNotFoundError.errno
         assert java.ask("describe_acls") == SecurityDisabledError.errno
         assert java.ask("quotas") == 0
         assert java.ask("alter_quota", user="u", rate=1024.0) == KafkaError.UNSUPPORTED_VERSION
@@ -282,10 +250,5 @@ class TestJava:
         assert set(topic) == OF_A_TOPIC
         assert set(cluster) == OF_THE_CLUSTER
 
-    def test_the_features_are_those_of_kafka_3_9(self, java: Any) -> None:
-        assert java.ask("features") == {"metadata.version": [21, 1, 21]}
-
-    def test_a_transactional_producer_is_refused_at_once(self, java: Any, at_once: None) -> None:
-        with pytest.raises(Refused) as refused:
-            java.ask("init_transactions")
-        assert refused.value.code == TransactionalIdAuthorizationFailedError.errno
+    def test_the_features_are_those_of_kafka_3_9_and_the_consumer_protocol(self, java: Any) -> None:
+        assert java.ask("features") == {"metadata.version": [21, 1, 21], "group.version": [1, 0, 1]}

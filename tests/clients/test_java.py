@@ -13,7 +13,7 @@ from .peers.record import Record
 
 
 @pytest.fixture(params=JAVA_VERSIONS)
-def peer(request: pytest.FixtureRequest) -> DrivenPeer:
+def peer(request: pytest.FixtureRequest, bootstrap: str) -> DrivenPeer:
     peer: DrivenPeer = request.getfixturevalue(f"java_{request.param.partition('.')[0]}")
     return peer
 
@@ -56,10 +56,12 @@ def test_the_answer_to_creating_a_topic_describes_it(peer: DrivenPeer, new_name:
     assert created["id"] != "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def test_the_defaults_of_the_broker_fill_in_what_a_new_topic_leaves_out(peer: DrivenPeer, new_name: str) -> None:
+def test_the_defaults_of_the_broker_fill_in_what_a_new_topic_leaves_out(
+    peer: DrivenPeer, bootstrap: str, new_name: str
+) -> None:
     wanted = {"partitions": -1, "replication_factor": -1, "config": {}, "validate_only": False}
     created = peer.driver.ask("create_topic", topic=new_name, **wanted)
-    assert (created["partitions"], created["replication_factor"]) == (1, 1)
+    assert (created["partitions"], created["replication_factor"]) == (1, len(bootstrap.split(",")))
     assert created["retention.ms"] == "604800000"
 
 

@@ -119,12 +119,14 @@ class TestKcat(contract.LooksUpOffsets):
 def test_metadata_lists_brokers_topics_and_partitions(peer: KcatPeer, make_topic: MakeTopic, bootstrap: str) -> None:
     topic = make_topic(partitions=2)
     metadata = json.loads(peer.run("-L", "-J", "-t", topic))
-    (broker,) = [broker for broker in metadata["brokers"] if broker["name"] == bootstrap]
+    assert {broker["name"] for broker in metadata["brokers"]} == set(bootstrap.split(","))
     assert metadata["controllerid"] in [broker["id"] for broker in metadata["brokers"]]
     (described,) = metadata["topics"]
     assert described["topic"] == topic
     assert sorted(partition["partition"] for partition in described["partitions"]) == [0, 1]
-    assert {partition["leader"] for partition in described["partitions"]} <= {broker["id"]}
+    assert {partition["leader"] for partition in described["partitions"]} <= {
+        broker["id"] for broker in metadata["brokers"]
+    }
     assert all(partition["isrs"] for partition in described["partitions"])
 
 

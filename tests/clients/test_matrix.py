@@ -12,6 +12,7 @@ from contextlib import closing
 
 import pytest
 
+from .conftest import BROKER_DEFAULT
 from .contract import TIME_MS, TOMBSTONE
 from .peers.aiokafka_peer import AiokafkaPeer
 from .peers.confluent import ConfluentPeer
@@ -56,7 +57,7 @@ def write(confluent: ConfluentPeer) -> Callable[[str, Peer], str]:
         if name in written:
             return written[name]
         topic = f"matrix-{run}-{name}"
-        confluent.create_topic(topic, partitions=len(CODECS))
+        confluent.create_topic(topic, len(CODECS), BROKER_DEFAULT)
         until(lambda: topic in confluent.topics(), "the new topic in the metadata")
         for partition, codec in enumerate(CODECS):
             if codec in peer.codecs:

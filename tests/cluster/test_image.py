@@ -1,4 +1,4 @@
-"""The cluster at one moment."""
+"""Snapshots of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker and a console beside it, as users start them: two processes."""
+"""A broker and a console, in two processes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _announced_url(stderr: IO[str]) -> str:
     for line in stderr:
         if line.startswith("console at "):
             return line.split()[2]
-    raise AssertionError("the console ended without a word")
+    raise AssertionError("the console ended before it printed its address")
 
 
 def _wait_until_it_answers(client: httpx.Client) -> None:

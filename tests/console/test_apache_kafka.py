@@ -1,4 +1,4 @@
-"""The console in front of Apache Kafka: everything but what only a skylog broker tells."""
+"""The console with Apache Kafka: everything except the data that only a skylog broker has."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole
     "path",
     [
         "/",
+        "/cluster",
         "/topics?internal=1",
         "/topics/orders",
         "/topics/orders/messages",
@@ -60,11 +61,17 @@ def test_every_page_is_there(foreign: RunningConsole, path: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def test_figures_that_nobody_tells_are_not_known(foreign: RunningConsole) -> None:
+def test_figures_that_need_a_skylog_broker_are_unknown(foreign: RunningConsole) -> None:
     overview: dict[str, Any] = foreign.json("/?format=json")
     assert overview["figures"]["bytes_in_per_s"] is None
     assert overview["figures"]["messages"] == 20
     assert overview["requests"] == []
+
+
+def test_the_cluster_is_described(foreign: RunningConsole) -> None:
+    document: dict[str, Any] = foreign.json("/cluster.json")
+    assert [broker["node_id"] for broker in document["brokers"]] == [document["controller_id"]] == [1]
+    assert (document["problems"], document["reassignments_problem"]) == ([], None)
 
 
 def test_messages_are_read_and_produced(foreign: RunningConsole) -> None:

@@ -1,4 +1,4 @@
-"""A broker per module, topics of one's own, and the events that are in them."""
+"""A broker per module, a new topic per test, and readers for the events in topics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MakeEvents = Callable[..., EventLog]
 
 @pytest.fixture
 def make_events(topic: str) -> Iterator[MakeEvents]:
-    """Makes event logs over producers that have these settings of librdkafka, and closes them."""
+    """Creates event logs with producers that have these librdkafka settings, and closes them."""
     made = []
 
     def make(bootstrap: str, settings: Mapping[str, Any] | None = None, application: str = "tests") -> EventLog:
@@ -54,7 +54,7 @@ def events(broker: BrokerProcess, make_events: MakeEvents) -> EventLog:
 
 
 def messages_in(bootstrap: str, topic: str) -> list[Message]:
-    """All there is in the first partition of the topic; nothing where there is no such topic."""
+    """All messages in the first partition of the topic; an empty list if the topic does not exist."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
     try:
         if topic not in consumer.list_topics(timeout=10).topics:

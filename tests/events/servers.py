@@ -1,4 +1,4 @@
-"""Web servers to send real requests to, each on a thread of this process and a port of its own."""
+"""Web servers for real requests, each in a thread of this process on its own port."""
 
 from __future__ import annotations
 

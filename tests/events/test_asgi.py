@@ -25,10 +25,11 @@ from starlette.routing import Route
 from skylog.events import EventLog
 from skylog.events.asgi import EventMiddleware
 from tests.broker.process import BrokerProcess, until
+from tests.patience import patience
 
 from .conftest import MakeEvents, names_in
+from .fake_producer import FakeProducer
 from .servers import serve_asgi
-from .shelf import Shelf
 
 
 def application(events: EventLog) -> Starlette:
@@ -99,21 +100,21 @@ def test_an_event_that_cannot_be_encoded_does_not_fail_the_request(events: Event
 
 
 def test_events_of_a_background_task_are_not_lost() -> None:
-    shelf = Shelf()
-    with serve_asgi(application(EventLog(shelf))) as client:
+    producer = FakeProducer()
+    with serve_asgi(application(EventLog(producer))) as client:
         client.get("/background")
-        until(lambda: shelf.names == ["answered", "afterwards"], "the event of the background task")
+        until(lambda: producer.names == ["answered", "afterwards"], "the event of the background task")
 
 
 def test_the_events_of_a_stream_are_handed_over_while_it_is_sent() -> None:
-    shelf = Shelf()
-    events = EventLog(shelf)
+    producer = FakeProducer()
+    events = EventLog(producer)
 
     async def stream(request: Request) -> Response:
         async def parts() -> AsyncIterator[str]:
             events.fire("first")
             yield "first"
-            assert shelf.names == ["first"]
+            assert producer.names == ["first"]
             events.fire("second")
             yield "second"
 
@@ -122,19 +123,19 @@ def test_the_events_of_a_stream_are_handed_over_while_it_is_sent() -> None:
     app = Starlette(routes=[Route("/", stream)], middleware=[Middleware(EventMiddleware, events=events)])
     with serve_asgi(app) as client:
         assert client.get("/").text == "firstsecond"
-    assert shelf.names == ["first", "second"]
+    assert producer.names == ["first", "second"]
 
 
 def test_a_websocket_hands_over_each_event_as_it_is_fired() -> None:
-    shelf = Shelf()
-    events = EventLog(shelf)
+    producer = FakeProducer()
+    events = EventLog(producer)
 
     async def chat(scope: Any, receive: Any, send: Any) -> None:
         events.fire("said")
-        assert shelf.names == ["said"]
+        assert producer.names == ["said"]
 
     asyncio.run(EventMiddleware(chat, events)({"type": "websocket"}, None, None))  # type: ignore[arg-type] # unused
-    assert shelf.names == ["said"]
+    assert producer.names == ["said"]
 
 
 def test_without_a_broker_requests_are_as_fast(make_events: MakeEvents, broker: BrokerProcess, tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_without_a_broker_requests_are_as_fast(make_events: MakeEvents, broker: 
     lonely = make_events(gone.bootstrap, {"queue.buffering.max.messages": 100, "message.timeout.ms": 3000})
     reachable = make_events(broker.bootstrap)
     with serve_asgi(application(reachable)) as client, serve_asgi(application(lonely)) as lonely_client:
-        pairs = [(request_s(client), request_s(lonely_client)) for _ in range(100)]  # in turns: machines have moods
+        pairs = [(request_s(client), request_s(lonely_client)) for _ in range(100)]  # alternating
     assert lonely.stats().dropped["buffer_full"] > 0
     with_s, without_s = map(statistics.median, zip(*pairs, strict=True))
     assert without_s < 1.5 * with_s
@@ -162,7 +163,9 @@ from skylog.client import Producer
 from skylog.events import EventLog
 from skylog.events.asgi import EventMiddleware
 
-events = EventLog(Producer(sys.argv[1], config={"linger.ms": 60_000}), topic=sys.argv[2])
+events = EventLog(
+    Producer(sys.argv[1], config={"linger.ms": 60_000}), topic=sys.argv[2], flush_timeout_s=float(sys.argv[3])
+)
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
@@ -180,8 +183,8 @@ Server(uvicorn.Config(EventMiddleware(app, events), port=0, log_level="warning")
 """
 
 
-def test_a_server_that_is_told_to_stop_sends_what_is_buffered(broker: BrokerProcess, topic: str) -> None:
-    command = [sys.executable, "-c", SERVER, broker.bootstrap, topic]
+def test_a_stopping_server_sends_buffered_events(broker: BrokerProcess, topic: str) -> None:
+    command = [sys.executable, "-c", SERVER, broker.bootstrap, topic, "10"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = int(server.stdout.readline())
@@ -194,9 +197,27 @@ def test_a_server_that_is_told_to_stop_sends_what_is_buffered(broker: BrokerProc
     assert errors == ""
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_stops_without_a_broker_says_what_it_loses_and_does_not_wait_twice(
+    topic: str, number: signal.Signals
+) -> None:
+    """After SIGINT uvicorn runs the exit handlers too."""
+    command = [sys.executable, "-c", SERVER, "127.0.0.1:1", topic, "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        for _ in range(3):
+            assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 204
+        began = time.monotonic()
+        server.send_signal(number)
+        _, errors = server.communicate(timeout=60)
+    assert f"events for topic {topic} that were not delivered within 1 s of closing: 3" in errors
+    assert time.monotonic() - began < patience(15)
+
+
 @pytest.mark.parametrize("is_received", [False, True])
 def test_an_application_that_fails_at_its_start_is_not_covered_up(is_received: bool) -> None:
-    """Raising is how an application says that it has no lifespan; once it has received something, it is an error."""
+    """Without lifespan support an application raises; after it has received an event, it is an error."""
     sent = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -210,7 +231,7 @@ def test_an_application_that_fails_at_its_start_is_not_covered_up(is_received: b
     async def send(message: Any) -> None:
         sent.append(message["type"])
 
-    served = EventMiddleware(app, EventLog(Shelf()))({"type": "lifespan"}, receive, send)
+    served = EventMiddleware(app, EventLog(FakeProducer()))({"type": "lifespan"}, receive, send)
     if is_received:
         with pytest.raises(RuntimeError, match="no database"):
             asyncio.run(served)

@@ -1,4 +1,4 @@
-"""Events on their way to a real broker, which is not always there."""
+"""Delivery of events to a real broker, which is sometimes down."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY, generate_latest
 
 from skylog.events import EventLog
 from tests.broker.process import BrokerProcess, until
+from tests.patience import patience
 
 from .conftest import MakeEvents, events_in, messages_in, names_in
 
@@ -79,7 +80,7 @@ def test_without_a_broker_events_wait_then_drop_and_those_that_waited_arrive_lat
 def test_firing_takes_no_longer_without_a_broker(
     broker: BrokerProcess, make_events: MakeEvents, tmp_path: Path
 ) -> None:
-    """Not with room in the buffer and not without."""
+    """Neither with room in the buffer nor without."""
     reachable = make_events(broker.bootstrap)
     gone = BrokerProcess(tmp_path / "data").start()
     gone.kill()
@@ -132,18 +133,18 @@ LOST = """
 import sys
 from skylog.client import Producer
 from skylog.events import EventLog
-events = EventLog(Producer("127.0.0.1:1"), topic="blog_log", flush_timeout_s=0.2)
-events.fire("a")
-events.close()
-sys.stdout.write("closed")
-import os; os._exit(0)
+for topic in ("blog_log", "shop_log"):
+    EventLog(Producer("127.0.0.1:1"), topic=topic, flush_timeout_s=0.2).fire("a")
 """
 
 
-def test_what_cannot_be_sent_at_the_end_is_said(broker: BrokerProcess) -> None:
-    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, timeout=60, text=True)
-    assert done.stdout == "closed"
-    assert "events for topic blog_log that were not delivered within 0.2 s of closing: 1" in done.stderr
+def test_what_cannot_be_sent_at_exit_is_logged_and_does_not_delay_it_further() -> None:
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, timeout=90, text=True)
+    assert done.returncode == 0
+    for topic in ("blog_log", "shop_log"):
+        assert f"events for topic {topic} that were not delivered within 0.2 s of closing: 1" in done.stderr
+    assert time.monotonic() - began < patience(15)  # the producers would wait for half a minute
 
 
 FORK = """
@@ -166,7 +167,7 @@ sys.exit(codes != [0, 0])
 """
 
 
-def test_forked_workers_send_their_own_events_and_nobody_elses(broker: BrokerProcess, topic: str) -> None:
+def test_forked_workers_send_only_their_own_events(broker: BrokerProcess, topic: str) -> None:
     command = [sys.executable, "-c", FORK, broker.bootstrap, topic]
     done = subprocess.run(command, capture_output=True, timeout=60, text=True)
     assert done.returncode == 0, done.stderr

@@ -22,8 +22,8 @@ from skylog.events.django import EventMiddleware
 from tests.broker.process import BrokerProcess
 
 from .conftest import events_in, names_in
+from .fake_producer import FakeProducer
 from .servers import serve_asgi, serve_wsgi
-from .shelf import Shelf
 
 settings.configure(
     DEBUG=False,
@@ -89,7 +89,7 @@ def test_a_view_that_fails_hands_its_events_over(broker: BrokerProcess, events: 
 
 def test_the_log_may_be_given_as_a_dotted_path(monkeypatch: pytest.MonkeyPatch) -> None:
     tracking = ModuleType("blog_tracking")
-    tracking.events = EventLog(Shelf())  # type: ignore[attr-defined] # a module made on the spot
+    tracking.events = EventLog(FakeProducer())  # type: ignore[attr-defined] # a module made on the spot
     monkeypatch.setitem(sys.modules, "blog_tracking", tracking)
     with override_settings(SKYLOG_EVENTS="blog_tracking.events"):
         assert EventMiddleware(show).events is tracking.events

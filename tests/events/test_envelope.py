@@ -1,4 +1,4 @@
-"""The form of an event."""
+"""The format of an event."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_visitor_who_is_not_logged_in_is_null(user: object) -> None:
 
 
 def test_an_object_that_is_no_user_is_refused_with_what_to_do() -> None:
-    with pytest.raises(EventError, match="object has neither `id` nor `pk`: give an object that has"):
+    with pytest.raises(EventError, match="object has neither `id` nor `pk`: pass an object with one"):
         sealed(object())
 
 
@@ -111,16 +111,16 @@ class Point:
         (ValueError("odd"), "odd"),
     ],
 )
-def test_attributes_are_what_applications_have_at_hand(value: object, encoded: object) -> None:
+def test_attributes_may_have_common_python_types(value: object, encoded: object) -> None:
     assert sealed(value=value)["attributes"] == {"value": encoded}
 
 
 def test_attributes_may_be_called_event_and_user() -> None:
     from skylog.events import EventLog
-    from tests.events.shelf import Shelf
+    from tests.events.fake_producer import FakeProducer
 
-    shelf = Shelf()
-    log = EventLog(shelf)
+    producer = FakeProducer()
+    log = EventLog(producer)
     log.fire("a", None, event="b", user="c", self="d")
     log.close()
-    assert shelf.events[0]["attributes"] == {"event": "b", "user": "c", "self": "d"}
+    assert producer.events[0]["attributes"] == {"event": "b", "user": "c", "self": "d"}

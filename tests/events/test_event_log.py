@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,12 @@ from skylog.events import EventLog, RequestScope
 from skylog.events.event_log import COLLECTED_MAX
 from skylog.testing import ManualClock
 
-from .shelf import Shelf
+from .fake_producer import FakeProducer
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
+def producer() -> FakeProducer:
+    return FakeProducer()
 
 
 @pytest.fixture
@@ -30,26 +31,28 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def events(shelf: Shelf, clock: ManualClock) -> Iterator[EventLog]:
-    log = EventLog(shelf, topic="blog_log", application="blog", clock=clock)
+def events(producer: FakeProducer, clock: ManualClock) -> Iterator[EventLog]:
+    log = EventLog(producer, topic="blog_log", application="blog", clock=clock)
     yield log
     log.close()
 
 
-def test_outside_of_a_scope_an_event_is_handed_over_at_once(events: EventLog, shelf: Shelf) -> None:
+def test_outside_of_a_scope_an_event_is_handed_over_at_once(events: EventLog, producer: FakeProducer) -> None:
     events.fire("a")
-    assert shelf.names == ["a"]
+    assert producer.names == ["a"]
 
 
-def test_the_events_of_a_scope_are_handed_over_at_its_end_in_their_order(events: EventLog, shelf: Shelf) -> None:
+def test_the_events_of_a_scope_are_handed_over_at_its_end_in_their_order(
+    events: EventLog, producer: FakeProducer
+) -> None:
     with events.request():
         events.fire("a")
         events.fire("b")
-        assert shelf.names == []
-    assert shelf.names == ["a", "b"]
+        assert producer.names == []
+    assert producer.names == ["a", "b"]
 
 
-def test_a_scope_that_fails_hands_over_too(events: EventLog, shelf: Shelf) -> None:
+def test_a_scope_that_fails_hands_over_too(events: EventLog, producer: FakeProducer) -> None:
     def fail() -> None:
         with events.request():
             events.fire("a")
@@ -57,24 +60,24 @@ def test_a_scope_that_fails_hands_over_too(events: EventLog, shelf: Shelf) -> No
 
     with pytest.raises(ConnectionError):
         fail()
-    assert shelf.names == ["a"]
+    assert producer.names == ["a"]
 
 
-def test_a_scope_inside_a_scope_joins_it(events: EventLog, shelf: Shelf) -> None:
+def test_a_scope_inside_a_scope_joins_it(events: EventLog, producer: FakeProducer) -> None:
     with events.request():
         with events.request():
             events.fire("a")
-        assert shelf.names == []
+        assert producer.names == []
         events.fire("b")
-    assert shelf.names == ["a", "b"]
+    assert producer.names == ["a", "b"]
 
 
-def test_the_next_scope_starts_anew(events: EventLog, shelf: Shelf) -> None:
+def test_the_next_scope_starts_anew(events: EventLog, producer: FakeProducer) -> None:
     for name in ("a", "b"):
         with events.request():
             events.fire(name)
     events.fire("c")
-    assert shelf.names == ["a", "b", "c"]
+    assert producer.names == ["a", "b", "c"]
 
 
 def test_scopes_leave_nothing_behind(events: EventLog) -> None:
@@ -85,25 +88,25 @@ def test_scopes_leave_nothing_behind(events: EventLog) -> None:
     assert len(left) <= 1  # the context keeps the last one
 
 
-def test_a_long_scope_hands_over_on_the_way(events: EventLog, shelf: Shelf) -> None:
+def test_a_long_scope_hands_over_on_the_way(events: EventLog, producer: FakeProducer) -> None:
     with events.request():
         for _ in range(COLLECTED_MAX + 1):
             events.fire("a")
-        assert len(shelf.names) == COLLECTED_MAX
-    assert len(shelf.names) == COLLECTED_MAX + 1
+        assert len(producer.names) == COLLECTED_MAX
+    assert len(producer.names) == COLLECTED_MAX + 1
 
 
-def test_two_logs_collect_apart(events: EventLog, shelf: Shelf) -> None:
-    other_shelf = Shelf()
-    other = EventLog(other_shelf)
+def test_two_logs_collect_apart(events: EventLog, producer: FakeProducer) -> None:
+    other_producer = FakeProducer()
+    other = EventLog(other_producer)
     with events.request(), other.request():
         events.fire("a")
         other.fire("b")
     other.close()
-    assert (shelf.names, other_shelf.names) == (["a"], ["b"])
+    assert (producer.names, other_producer.names) == (["a"], ["b"])
 
 
-def test_concurrent_tasks_do_not_mix_their_requests(events: EventLog, shelf: Shelf) -> None:
+def test_concurrent_tasks_do_not_mix_their_requests(events: EventLog, producer: FakeProducer) -> None:
     async def request(number: int) -> None:
         with events.request():
             for step in range(3):
@@ -114,11 +117,11 @@ def test_concurrent_tasks_do_not_mix_their_requests(events: EventLog, shelf: She
         await asyncio.gather(*(request(number) for number in range(20)))
 
     asyncio.run(serve())
-    assert len(shelf.names) == 60
-    assert shelf.names == [f"{name.partition('.')[0]}.{step % 3}" for step, name in enumerate(shelf.names)]
+    assert len(producer.names) == 60
+    assert producer.names == [f"{name.partition('.')[0]}.{step % 3}" for step, name in enumerate(producer.names)]
 
 
-def test_concurrent_threads_do_not_mix_their_requests(events: EventLog, shelf: Shelf) -> None:
+def test_concurrent_threads_do_not_mix_their_requests(events: EventLog, producer: FakeProducer) -> None:
     together = threading.Barrier(4)
 
     def request(number: int) -> None:
@@ -130,28 +133,28 @@ def test_concurrent_threads_do_not_mix_their_requests(events: EventLog, shelf: S
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(request, range(4)))
     for number in range(4):
-        assert [name for name in shelf.names if name[0] == str(number)] == [f"{number}.{step}" for step in range(3)]
+        assert [name for name in producer.names if name[0] == str(number)] == [f"{number}.{step}" for step in range(3)]
 
 
-def test_a_task_of_the_request_collects_into_its_scope(events: EventLog, shelf: Shelf) -> None:
+def test_a_task_of_the_request_collects_into_its_scope(events: EventLog, producer: FakeProducer) -> None:
     async def request() -> None:
         with events.request():
             await asyncio.create_task(fire("child"))
             await asyncio.to_thread(events.fire, "thread")
-            assert shelf.names == []
+            assert producer.names == []
 
     async def fire(name: str) -> None:
         events.fire(name)
 
     asyncio.run(request())
-    assert shelf.names == ["child", "thread"]
+    assert producer.names == ["child", "thread"]
 
 
-def test_a_task_that_outlives_its_request_loses_nothing(events: EventLog, shelf: Shelf) -> None:
+def test_a_task_that_outlives_its_request_loses_nothing(events: EventLog, producer: FakeProducer) -> None:
     async def late(answered: asyncio.Event) -> None:
         await answered.wait()
         events.fire("late")
-        assert shelf.names == ["early", "late"]
+        assert producer.names == ["early", "late"]
         with events.request():
             events.fire("later")
 
@@ -164,11 +167,11 @@ def test_a_task_that_outlives_its_request_loses_nothing(events: EventLog, shelf:
         await task
 
     asyncio.run(serve())
-    assert shelf.names == ["early", "late", "later"]
+    assert producer.names == ["early", "late", "later"]
 
 
 def test_what_cannot_be_encoded_is_counted_and_logged_and_nothing_more(
-    events: EventLog, shelf: Shelf, caplog: pytest.LogCaptureFixture
+    events: EventLog, producer: FakeProducer, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Detached:
         @property
@@ -179,16 +182,16 @@ def test_what_cannot_be_encoded_is_counted_and_logged_and_nothing_more(
     events.fire("b", Detached())
     events.fire("c", object())
     events.fire("d")
-    assert shelf.names == ["d"]
+    assert producer.names == ["d"]
     assert events.stats().fired == 4
     assert events.stats().dropped["unencodable"] == 3
     assert "blog_log: 1 unencodable (a: " in caplog.text
 
 
 def test_what_finds_the_buffer_full_is_counted_and_logged_now_and_then(
-    events: EventLog, shelf: Shelf, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    events: EventLog, producer: FakeProducer, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shelf.room = 1
+    producer.room = 1
     for _ in range(5):
         events.fire("a")
     with events.request():
@@ -204,12 +207,14 @@ def test_what_finds_the_buffer_full_is_counted_and_logged_now_and_then(
     assert caplog.records[-1].getMessage() == "dropped events for topic blog_log: 1 buffer_full"
 
 
-def test_what_the_producer_refuses_does_not_fail_the_request(events: EventLog, shelf: Shelf) -> None:
-    class Picky(Shelf):
-        def offer(self, topic: str, value: bytes, key: bytes | None = None, timestamp_ms: int = 0) -> bool:
+def test_what_the_producer_refuses_does_not_fail_the_request(events: EventLog, producer: FakeProducer) -> None:
+    class Picky(FakeProducer):
+        def offer(
+            self, topic: str, value: bytes, key: bytes | None = None, timestamp_ms: int = 0, headers: Any = None
+        ) -> bool:
             if len(value) > 1000:
                 raise ValueError("too large")
-            return super().offer(topic, value, key, timestamp_ms)
+            return super().offer(topic, value, key, timestamp_ms, headers)
 
     picky = Picky()
     log = EventLog(picky)
@@ -221,19 +226,21 @@ def test_what_the_producer_refuses_does_not_fail_the_request(events: EventLog, s
     log.close()
 
 
-def test_what_the_producer_gave_up_is_a_drop(events: EventLog, shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_undelivered_event_is_a_drop(
+    events: EventLog, producer: FakeProducer, caplog: pytest.LogCaptureFixture
+) -> None:
     events.fire("a")
-    shelf.failed_count = 1
+    producer.failed_count = 1
     assert events.stats().dropped["undelivered"] == 1
     assert events.stats().dropped["undelivered"] == 1
     assert "1 undelivered" in caplog.text
 
 
-def test_every_event_is_in_one_of_the_counts(events: EventLog, shelf: Shelf) -> None:
-    shelf.room = 3
+def test_every_event_is_in_one_of_the_counts(events: EventLog, producer: FakeProducer) -> None:
+    producer.room = 3
     for _ in range(4):
         events.fire("a")
-    shelf.delivered_count = 1
+    producer.delivered_count = 1
     with events.request():
         events.fire("b")
         stats = events.stats()
@@ -242,32 +249,32 @@ def test_every_event_is_in_one_of_the_counts(events: EventLog, shelf: Shelf) -> 
 
 
 def test_close_sends_what_open_scopes_have_collected(
-    events: EventLog, shelf: Shelf, caplog: pytest.LogCaptureFixture
+    events: EventLog, producer: FakeProducer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shelf.is_down = True
+    producer.is_down = True
     with events.request():
         events.fire("a")
         events.close()
-        assert shelf.names == ["a"]
-    assert shelf.names == ["a"]
+        assert producer.names == ["a"]
+    assert producer.names == ["a"]
     assert "events for topic blog_log that were not delivered within 10 s of closing: 1" in caplog.text
 
 
-def test_a_forked_process_leaves_the_events_of_its_parent_alone(events: EventLog, shelf: Shelf) -> None:
+def test_a_forked_process_leaves_the_events_of_its_parent_alone(events: EventLog, producer: FakeProducer) -> None:
     with events.request():
         events.fire("parent")
         child = os.fork()
         if child == 0:
             events.fire("child")
             events.request().__enter__().hand_over()
-            os._exit(0 if (shelf.names, events.stats().fired) == (["child"], 1) else 1)
+            os._exit(0 if (producer.names, events.stats().fired) == (["child"], 1) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert shelf.names == ["parent"]
+    assert producer.names == ["parent"]
     assert events.stats().fired == 1
 
 
 def test_the_log_is_quiet_while_nothing_is_lost(
-    events: EventLog, shelf: Shelf, caplog: pytest.LogCaptureFixture
+    events: EventLog, producer: FakeProducer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG), events.request():
         events.fire("a")

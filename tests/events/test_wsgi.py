@@ -14,8 +14,8 @@ from skylog.events.wsgi import EventMiddleware
 from tests.broker.process import BrokerProcess, until
 
 from .conftest import names_in
+from .fake_producer import FakeProducer
 from .servers import serve_wsgi
-from .shelf import Shelf
 
 
 def application(events: EventLog) -> Flask:
@@ -65,26 +65,26 @@ def test_a_view_that_fails_hands_its_events_over(broker: BrokerProcess, events: 
 
 
 def test_an_application_that_raises_hands_its_events_over() -> None:
-    shelf = Shelf()
-    app = application(EventLog(shelf))
+    producer = FakeProducer()
+    app = application(EventLog(producer))
     app.testing = True
     with serve_wsgi(app) as client:
         assert client.get("/fail").status_code == 500
-        assert shelf.names == ["failing"]
+        assert producer.names == ["failing"]
 
 
 def test_the_events_of_a_stream_are_handed_over_while_it_is_sent() -> None:
-    shelf = Shelf()
-    events = EventLog(shelf)
+    producer = FakeProducer()
+    events = EventLog(producer)
     response = EventMiddleware(application(events).wsgi_app, events)
     with serve_wsgi(response) as client, client.stream("GET", "/stream") as stream:
         assert stream.read() == b"firstsecond"
-    until(lambda: shelf.names == ["start", "first", "second"], "the events of the stream")
+    until(lambda: producer.names == ["start", "first", "second"], "the events of the stream")
 
 
 def test_nothing_is_handed_over_before_the_response_is_closed() -> None:
-    shelf = Shelf()
-    events = EventLog(shelf)
+    producer = FakeProducer()
+    events = EventLog(producer)
     closed = []
 
     class Body(list[bytes]):
@@ -99,19 +99,19 @@ def test_nothing_is_handed_over_before_the_response_is_closed() -> None:
     response = EventMiddleware(app, events)({}, None)  # type: ignore[arg-type] # the application does not use it
     parts = iter(response)
     assert next(parts) == b"one"
-    assert shelf.names == []
+    assert producer.names == []
     assert next(parts, None) is None
-    assert shelf.names == ["called"]
+    assert producer.names == ["called"]
     response.close()  # type: ignore[attr-defined] # what every server calls
-    assert (closed, shelf.names) == ([True], ["called", "closing"])
+    assert (closed, producer.names) == ([True], ["called", "closing"])
     events.fire("next")
-    assert shelf.names[-1] == "next"
+    assert producer.names[-1] == "next"
 
 
 @pytest.mark.parametrize("read", [0, 1])
 def test_a_client_that_goes_away_costs_no_events(read: int) -> None:
-    shelf = Shelf()
-    events = EventLog(shelf)
+    producer = FakeProducer()
+    events = EventLog(producer)
 
     def app(environ: object, start_response: object) -> Iterator[bytes]:
         events.fire("called")
@@ -121,4 +121,4 @@ def test_a_client_that_goes_away_costs_no_events(read: int) -> None:
     for _, _part in zip(range(read), response, strict=False):
         pass
     response.close()  # type: ignore[attr-defined] # what every server calls
-    assert shelf.names == ["called"]
+    assert producer.names == ["called"]

@@ -30,10 +30,10 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @contextmanager
 def blog(bootstrap: str, directory: Path) -> Iterator[httpx.Client]:
-    """`uvicorn blog:app` until the end of the block, where it is told to stop."""
+    """Run `uvicorn blog:app` until the end of the block."""
     environment = {
         **os.environ,
-        "BLOG_BOOTSTRAP": bootstrap,
+        "SKYLOG_BOOTSTRAP": bootstrap,
         "BLOG_DATABASE": str(directory / "blog.db"),
         "SKYLOG_AUDIT_DIR": str(directory / "audit"),
     }
@@ -64,16 +64,31 @@ def test_what_users_do_is_in_the_log(broker: BrokerProcess, tmp_path: Path) -> N
         assert (post["title"], post["author"]) == ("Notes", "ada")
         assert [comment["body"] for comment in post["comments"]] == ["Note G"]
         assert [post["id"] for post in client.get("/posts").json()] == [1]
+        assert client.post("/users/ada/followers").json() == {"follows": True}
+        assert client.delete("/users/ada/followers").json() == {"follows": False}
+        assert client.post("/users/bob/followers").status_code == 404
     found = events_in(broker.bootstrap, TOPIC)
     assert [event["event"] for event in found] == [
         "user.signup", "user.login", "post.create", "comment.create", "page.view", "post.show", "page.view",
+        "user.follow", "user.unfollow",
     ]  # fmt: skip
+    assert found[1]["attributes"] == {"name": "ada", "address": "127.0.0.1"}
+    assert (found[3]["attributes"]["body"], found[-1]["attributes"]) == ("Note G", {"author": 1})
     created = found[2]
     assert created["attributes"] == {"id": 1, "title": "Notes", "body": "On the engine", "organisation": 1}
     assert created["user"]["id"] == 1
     assert created["user"]["created_at"] < created["timestamp"]
     assert created["application"] == "blog"
+    views = [event["attributes"] for event in found if event["event"] == "page.view"]
+    assert [(view["path"], view["organisation"]) for view in views] == [("/posts/1", 1), ("/posts", 1)]  # for `visits`
     assert {message.key() for message in messages_in(broker.bootstrap, TOPIC)} == {b"1"}
+
+
+def test_visitors_who_are_not_logged_in_have_no_organisation(broker: BrokerProcess, tmp_path: Path) -> None:
+    with blog(broker.bootstrap, tmp_path) as client:
+        assert client.get("/posts").is_success
+    (view,) = events_in(broker.bootstrap, TOPIC)
+    assert view["attributes"] == {"path": "/posts", "referrer": None}
 
 
 def test_the_audit_counts_every_event(broker: BrokerProcess, tmp_path: Path) -> None:
@@ -96,7 +111,7 @@ def test_what_goes_wrong_is_answered_and_is_in_the_log(broker: BrokerProcess, tm
         assert client.post("/sessions", json={"name": "ada", "password": "wrong"}).status_code == 401
         assert client.post("/posts", json={"title": "Notes"}).status_code == 422
         assert client.post("/posts", content=b"\xff").json() == {
-            "error": "send a JSON object with the texts title, body"
+            "error": "expected a JSON object with the strings title, body"
         }
         assert client.get("/posts/9").status_code == 404
     assert names_in(broker.bootstrap, TOPIC) == ["user.signup", "user.login", "user.signup_failed", "user.login_failed"]

@@ -26,19 +26,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 PROJECT = Path(__file__).parents[2] / "examples" / "declarative_pipeline"
-# Derby, which keeps the catalog, need not survive a power failure; and programs that end soon need little compiling.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.durability=test"
+# Derby, which keeps the catalog, need not survive a power failure.
+JAVA = f"{os.environ['JDK_JAVA_OPTIONS']} -Dderby.system.durability=test"
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the project whose files are all in one directory."""
+    """A copy of the project, which keeps all its files in its own directory."""
     copy = tmp_path / "project"
-    shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns("__pycache__", "metastore_db", "spark-warehouse"))
-    spec = copy / "spark-pipeline.yml"
-    text = spec.read_text()
-    storage = next(line for line in text.splitlines() if line.startswith("storage:"))
-    spec.write_text(text.replace(storage, f"storage: file://{tmp_path}/storage"))
+    ignored = shutil.ignore_patterns("__pycache__", "metastore_db", "spark-warehouse", "storage", "spark-pipeline.yml")
+    shutil.copytree(PROJECT, copy, ignore=ignored)
+    (command,) = (line.strip() for line in (copy / "README.md").read_text().splitlines() if "sed " in line[:9])
+    subprocess.run(command, shell=True, cwd=copy, check=True)
     return copy
 
 
@@ -48,7 +47,7 @@ def run_pipeline(project: Path, bootstrap: str) -> None:
         *("--conf", "spark.sql.catalogImplementation=hive", "--conf", "spark.driver.memory=1g"),
         *("--conf", "spark.sql.shuffle.partitions=2"),
     ]
-    names = {"PAGES_BOOTSTRAP": bootstrap, "JDK_JAVA_OPTIONS": JAVA}
+    names = {"SKYLOG_BOOTSTRAP": bootstrap, "JDK_JAVA_OPTIONS": JAVA}
     process = subprocess.Popen(
         command,
         cwd=project,
@@ -85,6 +84,7 @@ def test_a_run_makes_the_tables_and_the_next_adds_what_has_come_since(project: P
         run_pipeline(project, broker.bootstrap)
         assert rows(project, "page_views") == [("/", 1, 2.0), ("/", 2, 3.0), ("/a", 1, 5.0)]
         assert rows(project, "pages") == [("/", 2, 2, 2.5), ("/a", 1, 1, 5.0)]
+        assert (project / "storage").is_dir()
         if not IS_FULL:
             return
         produce(broker.bootstrap, "page_views", [view("/a", 1, 6)])

@@ -58,7 +58,7 @@ class Neighbour:
         assert slowest_seconds < patience(self._patience_seconds)
 
     def wait_for_messages(self, count: int) -> None:
-        """Until so many more messages have made their way."""
+        """Wait until that many more messages were delivered."""
         goal = len(self._received) + count
         deadline = time.monotonic() + 30
         while len(self._received) < goal:

@@ -41,7 +41,7 @@ def connect(port: int, count: int) -> list[socket.socket]:
 
 
 def ask_all(connections: list[socket.socket], frame: bytes, answer_bytes: int) -> list[bytes]:
-    """Send `frame` on every connection and collect an answer of so many bytes from each."""
+    """Send `frame` on every connection and collect an answer of that many bytes from each."""
     poll = select.epoll()
     answers = {connection.fileno(): b"" for connection in connections}
     by_fd = {connection.fileno(): connection for connection in connections}

@@ -20,6 +20,7 @@ from skylog.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestG
 from skylog.protocol.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.process import until
 from tests.broker.raw import RawClient
+from tests.patience import patience
 
 from .driver import subscription
 
@@ -86,7 +87,7 @@ class GroupClient(RawClient):
             ).groups
             return None if answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else answer
 
-        answer = until(ask, "the group to be loaded")
+        answer = until(ask, "the group to be loaded", patience(20))
         assert answer.error_code == 0
         return {
             (topic.name, row.partition_index): (row.committed_offset, row.metadata)

@@ -1,4 +1,4 @@
-"""A group in a test's hand: time that is moved by the test, requests by member, answers as they come."""
+"""Runs a group for a test, which controls the time, sends the members' requests and reads the responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skylog.errors import ErrorCode, KafkaError
-from skylog.groups import Effect, Group, JoinAnswer, JoinRequest, StoreGroup, SyncAnswer
+from skylog.groups import Effect, Group, JoinRequest, JoinResponse, StoreGroup, SyncResponse
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 
 
 def subscription(*topics: str, owned: bytes = b"") -> bytes:
-    """A consumer's metadata: version, topics, no user data, and what an assignor may add."""
+    """A consumer's metadata: version, topics, no user data, and `owned` for the data an assignor may add."""
     data = struct.pack(">hi", 1, len(topics))
     for topic in topics:
         data += struct.pack(">h", len(topic)) + topic.encode()
@@ -35,12 +35,12 @@ class Asked:
 
 
 class GroupDriver:
-    """Runs a group and keeps what it answered, by request. `stores` counts how often it asked to be stored."""
+    """Runs a group and keeps its responses by request. `stores` counts the StoreGroup effects."""
 
     def __init__(self, **options: Any) -> None:
         self.group = Group("g", **options)
         self.now_ms = 1_000_000
-        self.answers: dict[Asked, JoinAnswer | SyncAnswer] = {}
+        self.answers: dict[Asked, JoinResponse | SyncResponse] = {}
         self.stores = 0
 
     def run(self, effects: list[Effect]) -> None:
@@ -59,7 +59,7 @@ class GroupDriver:
             self.run(self.group.tick(self.now_ms))
 
     def _check_next_tick(self) -> None:
-        """Where a group wants no tick yet, one would change nothing."""
+        """Check that a tick before `next_tick_ms` changes nothing."""
         if self.group.next_tick_ms is None or self.now_ms < self.group.next_tick_ms:
             shadow = deepcopy(self.group)
             shadow.next_tick_ms = 0
@@ -141,17 +141,17 @@ class GroupDriver:
     def waits(self, asked: Asked) -> bool:
         return asked not in self.answers
 
-    def joined(self, asked: Asked) -> JoinAnswer:
+    def joined(self, asked: Asked) -> JoinResponse:
         answer = self.answers[asked]
-        assert isinstance(answer, JoinAnswer)
+        assert isinstance(answer, JoinResponse)
         return answer
 
-    def synced(self, asked: Asked) -> SyncAnswer:
+    def synced(self, asked: Asked) -> SyncResponse:
         answer = self.answers[asked]
-        assert isinstance(answer, SyncAnswer)
+        assert isinstance(answer, SyncResponse)
         return answer
 
-    # -- groups that are under way
+    # -- stable groups
 
     def stable(self, count: int = 2, instances: tuple[str | None, ...] = (), **options: Any) -> list[str]:
         """A stable group of `count` members; the ids, the leader's first. Each is assigned its own number."""

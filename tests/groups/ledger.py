@@ -1,8 +1,9 @@
-"""What the members of a group did, by their own account, and what must be true of it.
+"""Collects the events that the members of a group report, and checks them.
 
 A member owns a partition from the call of its on_assign to that of its on_revoke or on_lost. One that was killed owns
 nothing from then on; one that was frozen for longer than its session owns nothing from the freezing on, though it
-learns of that only when it thaws: until then it is a zombie, and its commits must be refused.
+learns of that only when it thaws: until then it is a zombie, and its commits must be refused. So does one that waits
+for a commit for so long.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 UNKNOWN_MEMBER_ID = 25
+SLOW_SECONDS = 5.0
+"""How long a commit may take before its member counts as frozen: it cannot hear of anything meanwhile."""
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Reading:
 
 @dataclass
 class Ledger:
-    """Filled by the threads that read members' accounts, looked at by the test's."""
+    """Filled by the threads that read the members' output, read by the test's thread."""
 
     partitions: int
     history: list[Holding] = field(default_factory=list)
@@ -43,12 +46,14 @@ class Ledger:
     refused: list[tuple[float, str, int]] = field(default_factory=list)
     read: dict[int, list[Reading]] = field(default_factory=lambda: defaultdict(list))
     thrown_out: set[str] = field(default_factory=set)
+    slow: list[tuple[str, float, float, int]] = field(default_factory=list)
     rebalances: int = 0
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._held: dict[tuple[str, int], Holding] = {}
         self._began: dict[tuple[str, int], int] = {}
+        self._gone_at: dict[str, float] = {}
 
     def note(self, event: dict[str, Any]) -> None:
         member, at = event["member"], event["at"]
@@ -59,7 +64,10 @@ class Ledger:
                     for partition in event["partitions"]:
                         holding = Holding(member, partition, at)
                         self.history.append(holding)
-                        self._held[member, partition] = holding
+                        if at > self._gone_at.get(member, -1.0):
+                            self._held[member, partition] = holding
+                        else:  # heard of late, from a process that was killed or frozen meanwhile
+                            holding.until = self._gone_at[member]
                         self._began.pop((member, partition), None)
                 case "revoke" | "lost":
                     for partition in event["partitions"]:
@@ -75,6 +83,8 @@ class Ledger:
                     self.commits += [(event["began"], member, int(text), end) for text, end in event["ends"].items()]
                 case "refused":
                     self.refused.append((event["began"], member, event["code"]))
+                    if at - event["began"] > SLOW_SECONDS:
+                        self.slow.append((member, event["began"], at, event["code"]))
                 case "skipped":
                     self.errors.append(f"{member} skipped: {event}")
 
@@ -84,9 +94,10 @@ class Ledger:
             holding.until = at
 
     def gone(self, members: set[str], at: float) -> None:
-        """Members were killed, or frozen for so long that the group has gone on without them."""
+        """Members were killed, or frozen for so long that the group has removed them."""
         with self._lock:
             self.thrown_out |= members
+            self._gone_at.update(dict.fromkeys(members, at))
             for member, partition in [key for key in self._held if key[0] in members]:
                 self._end(member, partition, at)
 
@@ -96,10 +107,10 @@ class Ledger:
             owned = {partition for _, partition in self._held}
         return [partition for partition in range(self.partitions) if partition not in owned]
 
-    # -- what must be true in the end
+    # -- checks at the end
 
     def disowned(self) -> set[str]:
-        """Members that were told not to be any, though nothing had happened to them."""
+        """Members that the group has removed although nothing had happened to them."""
         return {member for _, member, code in self.refused if code == UNKNOWN_MEMBER_ID} - self.thrown_out
 
     def overlaps(self) -> list[str]:
@@ -111,9 +122,17 @@ class Ledger:
         for holdings in by_partition.values():
             holdings.sort(key=lambda each: each.since)
             for one, other in itertools.pairwise(holdings):
-                if one.until is None or one.until > other.since:
+                if (one.until is None or one.until > other.since) and not self._was_blocked(one.member, other.since):
                     found.append(f"{one} and {other}")
         return found
+
+    def _was_blocked(self, member: str, at: float) -> bool:
+        """Whether a member was waiting for a commit, since long before a time. The commit was refused in the end.
+
+        The thread that waits also runs the callbacks, so it learns only afterwards that the group has removed it. That
+        happens if the broker is killed under a commit, and takes long to come back on a busy machine.
+        """
+        return any(each == member and began + SLOW_SECONDS < at <= end for each, began, end, _ in self.slow)
 
     def commits_of_strangers(self) -> list[str]:
         """Accepted commits of partitions that the member did not own when it began to commit."""
@@ -121,15 +140,20 @@ class Ledger:
         for holding in self.history:
             by_key[holding.member, holding.partition].append(holding)
         return [
-            f"{member} committed {end} in {partition} at {at}"
+            f"{member} committed {end} in {partition} at {at}, among {self._owners(partition, at)}"
             for at, member, partition, end in self.commits
             if not any(
                 each.since <= at and (each.until is None or at <= each.until) for each in by_key[member, partition]
             )
         ]
 
+    def _owners(self, partition: int, at: float) -> list[Holding]:
+        """The owners of a partition around a time, for a message."""
+        near = [each for each in self.history if each.partition == partition and abs(each.since - at) < 30]
+        return sorted(near, key=lambda each: each.since)
+
     def unread(self, ends: dict[int, int]) -> list[str]:
-        """Offsets below `ends` that nobody has read."""
+        """Offsets below `ends` that no member has read."""
         found = []
         for partition, end in ends.items():
             position = 0

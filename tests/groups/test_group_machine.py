@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from skylog.errors import ErrorCode
-from skylog.groups import GroupConfig, Groups, GroupState, JoinAnswer, SyncAnswer
+from skylog.groups import Group, GroupConfig, Groups, GroupState, JoinResponse, SyncResponse
 
 from .driver import REBALANCE_MS, Asked, GroupDriver, subscription
 
@@ -50,7 +50,7 @@ class GroupMachine(RuleBasedStateMachine):
     def client(self, number: int) -> Client:
         return self.clients[number % len(self.clients)]
 
-    # -- what clients do
+    # -- requests
 
     @rule(instance=st.sampled_from(INSTANCES), protocols=st.sampled_from(PROTOCOLS), version=st.sampled_from((3, 5, 9)))
     def appear(self, instance: str | None, protocols: tuple[tuple[str, bytes], ...], version: int) -> None:
@@ -75,7 +75,7 @@ class GroupMachine(RuleBasedStateMachine):
         client.since_ms = self.driver.now_ms
         self.read_answer(client)
         answer = self.driver.answers.get(client.request) if client.request else None
-        if was_member and old_state is GroupState.PREPARING and isinstance(answer, JoinAnswer):
+        if was_member and old_state is GroupState.PREPARING and isinstance(answer, JoinResponse):
             assert answer.error is not ErrorCode.UNKNOWN_MEMBER_ID
 
     @precondition(lambda self: self.clients)
@@ -91,7 +91,7 @@ class GroupMachine(RuleBasedStateMachine):
         )
         client.since_ms = self.driver.now_ms
         answer = self.driver.answers.get(client.request)
-        if was_member and isinstance(answer, SyncAnswer):
+        if was_member and isinstance(answer, SyncResponse):
             assert answer.error is not ErrorCode.UNKNOWN_MEMBER_ID
         self.read_answer(client)
 
@@ -136,7 +136,7 @@ class GroupMachine(RuleBasedStateMachine):
     def storing_fails(self) -> None:
         self.driver.run(self.group.storing_failed(self.driver.now_ms))
 
-    # -- what they learn
+    # -- responses
 
     def read_answer(self, client: Client) -> None:
         if client.request is None or self.driver.waits(client.request):
@@ -145,14 +145,14 @@ class GroupMachine(RuleBasedStateMachine):
         client.request = None
         if answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             client.member_id, client.generation = "", -1
-        elif isinstance(answer, JoinAnswer) and answer.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+        elif isinstance(answer, JoinResponse) and answer.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
             client.member_id, client.generation = answer.member_id, answer.generation
-        elif isinstance(answer, SyncAnswer) and answer.error is ErrorCode.NONE and answer.assignment:
+        elif isinstance(answer, SyncResponse) and answer.error is ErrorCode.NONE and answer.assignment:
             generation, _, named = answer.assignment.decode().partition("/")
             assert int(generation) == client.generation
             assert named == client.member_id or client.instance is not None
 
-    # -- what must hold
+    # -- invariants
 
     @invariant()
     def generations_only_grow(self) -> None:
@@ -160,7 +160,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.last_generation = self.group.generation
 
     @invariant()
-    def nobody_waits_longer_than_the_timeouts_allow(self) -> None:
+    def no_request_waits_longer_than_the_timeouts_allow(self) -> None:
         for client in self.clients:
             self.read_answer(client)
             if client.request is not None:
@@ -196,7 +196,7 @@ class GroupMachine(RuleBasedStateMachine):
         key, value = groups.group_record(self.group, 1)
         assert groups.replay(key, value) == "g"
         copy = groups.find("g")
-        assert copy is not None
+        assert isinstance(copy, Group)
         assert (copy.state, copy.generation, copy.leader) == (
             self.group.state,
             self.group.generation,
@@ -212,7 +212,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert groups.group_record(copy, 1) == (key, value)
 
     def teardown(self) -> None:
-        """With nobody left to speak, every request is answered and the group ends up empty."""
+        """When all members are silent, every request gets a response and the group becomes empty."""
         waiting = [client.request for client in self.clients if client.request is not None]
         self.driver.pass_ms(4 * (REBALANCE_MS + SESSION_MS) + 300_000, step_ms=1_000)
         assert all(not self.driver.waits(asked) for asked in waiting)

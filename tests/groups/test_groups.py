@@ -1,4 +1,4 @@
-"""All groups together: committed offsets, their records in the log, and what is forgotten when."""
+"""All groups together: committed offsets, their records in the log, and their expiry."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_records_of_a_deletion_leave_nothing(groups: Groups) -> None:
     assert loaded.offsets_of("g") == {}
 
 
-def test_what_cannot_be_understood_is_left_out_of_loading(groups: Groups) -> None:
+def test_unreadable_records_are_skipped_when_loading(groups: Groups) -> None:
     for key in (b"", b"\0", b"\x7f\xff", b"\0\1\x7f\xff", b"\0\2\0\5ab"):
         assert groups.replay(key, b"") is None
     key, _ = groups.offset_record("g", ORDERS, committed(1))
@@ -91,7 +91,7 @@ def test_members_that_were_loaded_have_a_session_from_the_end_of_loading_on(grou
     loaded = Groups(GroupConfig())
     loaded.replay(*groups.group_record(stable(groups, "orders"), 0))
     group = loaded.find("g")
-    assert group is not None
+    assert isinstance(group, Group)
     (member,) = group.members.values()
     group.loaded(500_000)
     assert group.tick(500_000 + member.session_timeout_ms - 1) == []
@@ -103,22 +103,22 @@ def test_members_that_were_loaded_have_a_session_from_the_end_of_loading_on(grou
 def test_offsets_of_an_unmanaged_group_expire_by_their_commit(groups: Groups) -> None:
     groups.commit("g", [(ORDERS, committed(1, timestamp=0)), (VISITS, committed(1, timestamp=MINUTE_MS))])
     group = groups.get_or_create("g")
-    assert groups.expired_offsets(group, 10 * MINUTE_MS - 1) == []
-    assert groups.expired_offsets(group, 10 * MINUTE_MS) == [ORDERS]
-    assert groups.expired_offsets(group, 11 * MINUTE_MS) == [ORDERS, VISITS]
+    assert groups.expired_offsets(group, 10 * MINUTE_MS - 1, [ORDERS, VISITS]) == []
+    assert groups.expired_offsets(group, 10 * MINUTE_MS, [ORDERS, VISITS]) == [ORDERS]
+    assert groups.expired_offsets(group, 11 * MINUTE_MS, [ORDERS, VISITS]) == [ORDERS, VISITS]
 
 
 def test_offsets_of_a_managed_group_are_kept_for_the_retention_after_its_last_member_left(groups: Groups) -> None:
     group = emptied(groups, at_ms=5 * MINUTE_MS)
     groups.commit("g", [(ORDERS, committed(1, timestamp=0))])
-    assert groups.expired_offsets(group, 15 * MINUTE_MS - 1) == []
-    assert groups.expired_offsets(group, 15 * MINUTE_MS) == [ORDERS]
+    assert groups.expired_offsets(group, 15 * MINUTE_MS - 1, [ORDERS, VISITS]) == []
+    assert groups.expired_offsets(group, 15 * MINUTE_MS, [ORDERS, VISITS]) == [ORDERS]
 
 
-def test_a_group_with_members_loses_only_old_offsets_of_topics_that_nobody_reads(groups: Groups) -> None:
+def test_a_group_with_members_loses_only_old_offsets_of_topics_without_subscribers(groups: Groups) -> None:
     group = stable(groups, "orders")
     groups.commit("g", [(ORDERS, committed(1)), (VISITS, committed(1))])
-    assert groups.expired_offsets(group, 10 * MINUTE_MS) == [VISITS]
+    assert groups.expired_offsets(group, 10 * MINUTE_MS, [ORDERS, VISITS]) == [VISITS]
 
 
 def test_a_group_without_members_and_offsets_is_expired(groups: Groups) -> None:
@@ -142,6 +142,7 @@ def test_a_group_that_is_in_use_or_was_stored_is_not_dropped(groups: Groups) -> 
     groups.commit("offsets", [(ORDERS, committed(1))])
     emptied(groups, 0)
     for group in groups.all():
+        assert isinstance(group, Group)
         groups.drop_unused(group)
     assert {group.group_id for group in groups.all()} == {"pending", "offsets", "g"}
 

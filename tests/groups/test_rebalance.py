@@ -1,11 +1,13 @@
-"""The rules of a rebalance, one by one: who is waited for, who is told what, and when it ends."""
+"""The rules of a rebalance, one by one: which members it waits for, their responses, and when it ends."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from skylog.errors import ErrorCode
-from skylog.groups import GroupState
+from skylog.groups import Group, GroupState, JoinRequest, JoinResponse
 
 from .driver import RANGE, REBALANCE_MS, SESSION_MS, GroupDriver, subscription
 
@@ -15,19 +17,19 @@ def driver() -> GroupDriver:
     return GroupDriver()
 
 
-def test_a_new_member_is_first_given_an_id_to_come_back_with(driver: GroupDriver) -> None:
+def test_a_new_member_is_first_given_an_id_to_join_with(driver: GroupDriver) -> None:
     answer = driver.joined(driver.join())
     assert answer.error is ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id.startswith("client-")
     assert driver.group.members == {}
 
 
-def test_before_version_4_a_new_member_joins_at_once(driver: GroupDriver) -> None:
+def test_before_version_4_a_new_member_joins_immediately(driver: GroupDriver) -> None:
     answer = driver.joined(driver.join(version=3))
     assert (answer.error, answer.generation, answer.leader) == (ErrorCode.NONE, 1, answer.member_id)
 
 
-def test_the_first_member_leads_and_learns_of_everybody(driver: GroupDriver) -> None:
+def test_the_first_member_leads_and_receives_all_members(driver: GroupDriver) -> None:
     member_id, asked = driver.join_known()
     answer = driver.joined(asked)
     assert (answer.generation, answer.leader, answer.protocol) == (1, member_id, "range")
@@ -47,7 +49,7 @@ def test_a_second_member_waits_until_the_first_has_joined_again(driver: GroupDri
     assert second != first
 
 
-def test_everyone_is_assigned_what_the_leader_says_and_not_before_it_is_stored(driver: GroupDriver) -> None:
+def test_members_receive_the_leaders_assignment_after_it_is_stored(driver: GroupDriver) -> None:
     leader, follower = driver.stable(2)
     driver.join(leader)
     driver.join(follower)
@@ -168,7 +170,7 @@ def test_leaving_with_an_id_that_was_only_given_out_ends_the_wait_for_it(driver:
 
 
 def test_the_join_of_a_new_member_does_not_wait_for_ever(driver: GroupDriver) -> None:
-    """Its client may have gone, and come again under other names, as often as it likes."""
+    """Its client may have disconnected, and joined again with other ids, any number of times."""
     (leader,) = driver.stable(1, rebalance_ms=3_600_000)
     asked = driver.join(version=3)
     for _ in range(300):
@@ -188,7 +190,7 @@ def test_a_join_repeated_on_another_connection_takes_the_place_of_the_first(driv
     assert driver.joined(again).error is ErrorCode.NONE
 
 
-def test_a_follower_that_lost_its_answer_is_told_again_without_a_rebalance(driver: GroupDriver) -> None:
+def test_a_follower_that_lost_its_response_gets_it_again_without_a_rebalance(driver: GroupDriver) -> None:
     _, follower = driver.stable(2)
     answer = driver.joined(driver.join(follower))
     assert (answer.generation, answer.members) == (2, ())
@@ -226,7 +228,7 @@ def test_leaving_starts_a_rebalance_of_the_rest_and_the_last_leaves_an_empty_gro
     assert driver.stores == stores + 1
 
 
-def test_a_stranger_and_an_old_generation_are_told_apart(driver: GroupDriver) -> None:
+def test_an_unknown_member_and_an_old_generation_get_different_errors(driver: GroupDriver) -> None:
     leader, _ = driver.stable(2)
     assert driver.heartbeat("stranger") is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.heartbeat(leader, generation=1) is ErrorCode.ILLEGAL_GENERATION
@@ -235,7 +237,7 @@ def test_a_stranger_and_an_old_generation_are_told_apart(driver: GroupDriver) ->
     assert driver.leave("stranger") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_protocol_is_one_that_all_know_and_most_like(driver: GroupDriver) -> None:
+def test_the_protocol_is_one_that_all_support_and_most_prefer(driver: GroupDriver) -> None:
     both = (("roundrobin", b"r"), ("range", b"a"))
     (first,) = driver.stable(1, protocols=both)
     _, second = driver.join_known(protocols=(("sticky", b"s"), ("range", b"b"), ("roundrobin", b"q")))
@@ -303,7 +305,7 @@ def test_a_commit_needs_a_member_of_this_generation(driver: GroupDriver) -> None
     assert driver.commit("stranger", 2) is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.commit(leader, 1) is ErrorCode.ILLEGAL_GENERATION
     driver.join(leader)
-    assert driver.commit(follower, 2) is ErrorCode.NONE, "what was read before a rebalance may still be committed"
+    assert driver.commit(follower, 2) is ErrorCode.NONE, "messages read before a rebalance may still be committed"
     driver.join(follower)
     assert driver.commit(leader, 3) is ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -324,21 +326,49 @@ def test_no_session_ends_while_the_group_is_being_stored(driver: GroupDriver) ->
     assert driver.heartbeat(leader) is driver.heartbeat(follower) is ErrorCode.NONE
 
 
-def test_a_state_that_could_not_be_stored_sends_everybody_back_to_join(driver: GroupDriver) -> None:
+def test_all_members_rejoin_after_a_state_could_not_be_stored(driver: GroupDriver) -> None:
     leader, follower = driver.stable(2)
     driver.run(driver.group.storing_failed(driver.now_ms))
     assert driver.heartbeat(leader) is driver.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_group_that_is_being_deleted_asks_to_come_again(driver: GroupDriver) -> None:
-    driver.group.die()
+def test_requests_to_a_group_that_is_being_deleted_can_be_retried(driver: GroupDriver) -> None:
+    driver.group.begin_deletion()
     assert driver.joined(driver.join()).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert driver.commit() is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    driver.group.revive()
+    driver.group.cancel_deletion()
     assert driver.commit() is ErrorCode.NONE
 
 
-def test_a_step_that_is_not_in_the_table_is_refused(driver: GroupDriver) -> None:
+def test_a_transition_that_is_not_in_the_table_is_refused(driver: GroupDriver) -> None:
     driver.stable(1)
     with pytest.raises(AssertionError, match="from Stable to Dead"):
-        driver.group.die()
+        driver.group.begin_deletion()
+
+
+def test_members_that_expire_in_the_tick_that_ends_a_rebalance_do_not_disturb_it(driver: GroupDriver) -> None:
+    """The first removal completes the rebalance, which drops the second member as well."""
+    group = Group("g")
+    request = JoinRequest(
+        member_id="",
+        instance_id=None,
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=SESSION_MS,
+        protocol_type="consumer",
+        protocols=RANGE,
+        needs_known_id=False,
+        knows_skip_assignment=False,
+    )
+    (first,) = [each for each in group.join(request, "A", 0) if isinstance(each, JoinResponse)]
+    effects = group.join(request, "B", 0)
+    effects += group.join(replace(request, member_id=first.member_id), "A again", 0)
+    (second,) = [each for each in effects if isinstance(each, JoinResponse) and each.token == "B"]
+    for member_id in (first.member_id, second.member_id):
+        group.heartbeat(member_id, None, group.generation, 0)
+    assert group.join(request, "C", 50) == []
+    answers = [each for each in group.tick(SESSION_MS + 60) if isinstance(each, JoinResponse)]
+    assert [(each.token, each.error) for each in answers] == [("C", ErrorCode.NONE)]
+    assert list(group.members) == [answers[0].member_id]
+    assert group.next_tick_ms is not None

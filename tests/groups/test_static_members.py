@@ -1,4 +1,4 @@
-"""Static members (KIP-345): they come back without a rebalance, and what they were before is fenced."""
+"""Static members (KIP-345): they rejoin without a rebalance, and their old member ids are fenced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def driver() -> GroupDriver:
 
 
 def pair(driver: GroupDriver) -> tuple[str, str]:
-    """A stable group of the static members `one`, who leads, and `two`."""
+    """A stable group of two static members: `one`, the leader, and `two`."""
     leader, follower = driver.stable(2, instances=("one", "two"))
     assert driver.group.members[leader].instance_id == "one"
     return leader, follower
@@ -39,7 +39,7 @@ def test_a_static_member_that_comes_back_gets_its_assignment_without_a_rebalance
     assert driver.heartbeat(leader, instance="one") is ErrorCode.NONE
 
 
-def test_what_a_static_member_owned_at_its_last_join_does_not_matter_when_it_comes_back(driver: GroupDriver) -> None:
+def test_the_owned_partitions_of_a_static_member_do_not_matter_when_it_rejoins(driver: GroupDriver) -> None:
     leader, follower = pair(driver)
     owning = (("range", subscription("t", owned=b"\0\0\0\1t")),)
     driver.join(follower, instance="two", protocols=owning)
@@ -85,13 +85,13 @@ def test_a_sync_that_waits_is_fenced_when_the_instance_comes_back(driver: GroupD
     assert driver.group.state is GroupState.PREPARING, "the leader knows the old id only"
 
 
-def test_a_leader_that_comes_back_is_told_to_lead_and_not_to_assign(driver: GroupDriver) -> None:
+def test_a_static_leader_that_rejoins_skips_the_assignment(driver: GroupDriver) -> None:
     pair(driver)
     back = driver.joined(driver.join(instance="one", version=9))
     assert (back.leader, back.skip_assignment, len(back.members)) == (back.member_id, True, 2)
 
 
-def test_before_version_9_a_leader_that_comes_back_does_not_learn_that_it_leads(driver: GroupDriver) -> None:
+def test_before_version_9_a_static_leader_that_rejoins_does_not_learn_that_it_leads(driver: GroupDriver) -> None:
     old, _ = pair(driver)
     back = driver.joined(driver.join(instance="one", version=8))
     assert (back.leader, back.skip_assignment, back.members) == (old, False, ())

@@ -1,4 +1,4 @@
-"""When groups are ticked: never too late, and not at all where nothing can run out."""
+"""Ticks of groups: never too late, and none if nothing can expire."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def test_an_earlier_time_counts_and_a_later_one_does_not() -> None:
     for at_ms in (200, 100, 300, 100):
         timers.schedule("g", at_ms)
     assert timers.take_due(100) == ["g"]
-    assert timers.take_due(1000) == [], "it is due once, until it is scheduled anew"
+    assert timers.take_due(1000) == [], "it is due once, until it is scheduled again"
 
 
-def test_a_group_in_which_nothing_can_run_out_wants_no_tick() -> None:
+def test_a_group_in_which_nothing_can_expire_needs_no_tick() -> None:
     assert Group("g").next_tick_ms is None
     driver = GroupDriver()
     driver.group.loaded(driver.now_ms)
@@ -34,7 +34,7 @@ def test_a_group_in_which_nothing_can_run_out_wants_no_tick() -> None:
     assert driver.group.next_tick_ms is None
 
 
-def test_a_stable_group_wants_its_next_tick_when_a_session_may_end() -> None:
+def test_a_stable_group_needs_its_next_tick_when_a_session_may_expire() -> None:
     driver = GroupDriver()
     member_id, _ = driver.join_known()
     driver.sync(member_id, {member_id: b"mine"})
@@ -52,7 +52,7 @@ def test_a_static_member_that_is_back_with_a_shorter_session_is_missed_in_time()
     assert not driver.group.members
 
 
-def test_while_a_group_is_stored_no_tick_is_wanted_for_sessions() -> None:
+def test_while_a_group_is_stored_no_tick_is_needed_for_sessions() -> None:
     driver = GroupDriver()
     member_id, _ = driver.join_known()
     driver.sync(member_id, {member_id: b"mine"})

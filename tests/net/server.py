@@ -7,12 +7,27 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import uvloop
 
-from skylog.net import Handler, Listener, NetConfig
+from skylog.net import Connection, FrameHandler, Listener, NetConfig, PendingReply, Reply
 from tests.patience import patience
+
+Handler = Callable[[Connection, memoryview], Reply | PendingReply | None]
+
+
+class HandlerSession:
+    """A session that hands each frame to a handler, with the connection it came from."""
+
+    shortcut = None
+
+    def __init__(self, handler: Handler, connection: Connection) -> None:
+        self.handle: FrameHandler = partial(handler, connection)
+
+    def close(self) -> None:
+        del self.handle
 
 
 def framed(body: bytes) -> bytes:
@@ -25,7 +40,7 @@ class NetServer:
     def __init__(self, handler: Handler, **config: int) -> None:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="net")
-        self.listener = Listener(NetConfig(**config), handler)
+        self.listener = Listener(NetConfig(**config), partial(HandlerSession, handler))
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -43,7 +58,7 @@ class NetServer:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(patience(30))
 
     def do(self, action: Callable[[], Any]) -> Any:
-        """Call `action` on the server's thread; what it returns."""
+        """Call `action` on the server's thread and return its result."""
 
         async def act() -> Any:
             return action()
@@ -90,7 +105,7 @@ class Client:
         return bytes(data)
 
     def is_closed(self) -> bool:
-        """Whether the server closes the connection; what it sends before is dropped."""
+        """Whether the server closes the connection. Bytes that it sends before are dropped."""
         try:
             while self.socket.recv(65536):
                 pass
@@ -101,7 +116,7 @@ class Client:
         return True
 
     def is_silent(self, seconds: float) -> bool:
-        """Whether nothing comes for that long."""
+        """Whether nothing is received for that long."""
         before = self.socket.gettimeout()
         self.socket.settimeout(seconds)
         try:

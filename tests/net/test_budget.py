@@ -1,11 +1,11 @@
-"""Memory for requests: taken, waited for, given back."""
+"""Memory for requests: acquired, waited for, released."""
 
 from __future__ import annotations
 
 from skylog.net import MemoryBudget
 
 
-def test_the_smallest_that_waits_is_served_first() -> None:
+def test_the_smallest_waiting_request_is_granted_first() -> None:
     budget = MemoryBudget(100)
     served: list[int] = []
     assert budget.acquire(90, lambda: None)
@@ -18,7 +18,7 @@ def test_the_smallest_that_waits_is_served_first() -> None:
     assert served == [30, 60, 80]
 
 
-def test_what_is_larger_than_the_budget_is_let_through_alone() -> None:
+def test_a_request_larger_than_the_budget_is_granted_alone() -> None:
     budget = MemoryBudget(100)
     assert budget.try_acquire(500)
     assert not budget.try_acquire(1)

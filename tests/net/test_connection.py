@@ -145,7 +145,7 @@ def test_no_more_requests_are_handled_than_may_be_pipelined() -> None:
 
 
 def test_the_beginning_of_a_length_is_kept_while_the_connection_is_blocked() -> None:
-    """Two bytes of a length have come, then a reply turns out to block, then the rest of the frame comes."""
+    """Two bytes of a length are received, then a reply blocks, then the rest of the frame arrives."""
     handler = Waiting()
     with NetServer(handler) as server, Client(server) as client:
         data = framed(b"now2")
@@ -170,7 +170,7 @@ def test_a_request_that_turns_out_to_be_unreadable_closes_behind_earlier_replies
     assert b"now3" not in handler.pending
 
 
-def test_a_client_that_leaves_cancels_what_waits_for_it() -> None:
+def test_a_client_that_disconnects_cancels_its_waiting_requests() -> None:
     handler = Waiting()
     with NetServer(handler) as server:
         with Client(server) as client:

@@ -101,7 +101,7 @@ def test_a_stop_lets_replies_leave_and_takes_no_more_requests() -> None:
     assert b"now2" not in handler.pending
 
 
-def test_a_stop_does_not_wait_for_what_may_never_happen() -> None:
+def test_a_stop_does_not_wait_for_pending_requests_forever() -> None:
     handler = Waiting()
     with NetServer(handler) as server, Client(server) as waiting:
         waiting.send(b"w1")

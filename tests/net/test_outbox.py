@@ -1,4 +1,4 @@
-"""What is on its way to a client: in order, without copies, a bounded part of it in one turn."""
+"""The output queue: sent in order, without copies, and a limited amount per turn."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from skylog.net.outbox import SENDFILE_BYTES, TURN_BYTES, Outbox
+from skylog.net.transport import PlainTransport
 from skylog.storage.files import LogFile
 
 MB = 1 << 20
@@ -51,7 +52,7 @@ def test_bytes_views_and_ranges_of_files_arrive_in_their_order(pair: Pair, tmp_p
     path = tmp_path / "file"
     path.write_bytes(content)
     file = LogFile(path)
-    outbox = Outbox(pair[0])
+    outbox = Outbox(PlainTransport(pair[0]))
     outbox.parts += [
         b"head",
         Range(file, 100, 500),
@@ -82,7 +83,7 @@ def test_bytes_views_and_ranges_of_files_arrive_in_their_order(pair: Pair, tmp_p
 def test_a_slow_reader_of_a_large_answer_costs_no_copies(pair: Pair, around: bool) -> None:
     """A copy of the rest at every partial send would be quadratic: the size, times the number of sends."""
     answer = bytes(32 * MB)
-    outbox = Outbox(pair[0])
+    outbox = Outbox(PlainTransport(pair[0]))
     outbox.parts += [b"head" * 100, answer, b"tail"] if around else [answer]
     size_bytes = outbox.size_bytes
     piece = bytearray(65536)
@@ -99,9 +100,9 @@ def test_a_slow_reader_of_a_large_answer_costs_no_copies(pair: Pair, around: boo
     assert peak_bytes < 4 * MB
 
 
-def test_what_a_socket_did_not_take_of_joined_parts_is_not_joined_again(pair: Pair) -> None:
+def test_unsent_bytes_of_joined_parts_are_not_joined_again(pair: Pair) -> None:
     pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)
-    outbox = Outbox(pair[0])
+    outbox = Outbox(PlainTransport(pair[0]))
     parts = [struct.pack(">i", number) * 2000 for number in range(200)]
     outbox.parts += parts
     assert not outbox.flush()
@@ -117,7 +118,7 @@ def test_what_a_socket_did_not_take_of_joined_parts_is_not_joined_again(pair: Pa
 
 def test_a_client_that_reads_as_fast_as_we_send_gets_a_bounded_part_in_one_turn(pair: Pair) -> None:
     ours, theirs = pair
-    outbox = Outbox(ours)
+    outbox = Outbox(PlainTransport(ours))
     size_bytes = 8 * TURN_BYTES
     outbox.parts += [bytes(size_bytes)]
     stopping = threading.Event()
@@ -139,19 +140,20 @@ def test_a_client_that_reads_as_fast_as_we_send_gets_a_bounded_part_in_one_turn(
     assert most_bytes < 2 * TURN_BYTES
 
 
-def test_a_file_that_has_become_shorter_breaks_the_connection(pair: Pair, tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [100, SENDFILE_BYTES])
+def test_a_file_that_has_become_shorter_breaks_the_connection(pair: Pair, tmp_path: Path, length: int) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(SENDFILE_BYTES))
     file = LogFile(path)
-    outbox = Outbox(pair[0])
-    outbox.parts.append(Range(file, SENDFILE_BYTES, SENDFILE_BYTES))
-    with pytest.raises(OSError, match="ended before"):
+    outbox = Outbox(PlainTransport(pair[0]))
+    outbox.parts += [b"head", Range(file, SENDFILE_BYTES - 10, length)]
+    with pytest.raises(OSError, match="ends before"):
         outbox.flush()
 
 
 def test_a_client_that_has_left_raises(pair: Pair) -> None:
     pair[1].close()
-    outbox = Outbox(pair[0])
+    outbox = Outbox(PlainTransport(pair[0]))
     outbox.parts.append(b"x")
     with pytest.raises(ConnectionError):
         outbox.flush()

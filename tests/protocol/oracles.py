@@ -29,7 +29,7 @@ def present_fields(cls: type, version: int) -> list[FieldSpec]:
 
 
 def kio_class(cls: type[Message], version: int) -> Any:
-    """kio's class for a message; raises KioIndexError where it has none."""
+    """kio's class for a message; raises KioIndexError if it has none."""
     load: Any = load_request_schema if cls.__name__.endswith("Request") else load_response_schema
     return load(cls.api_key, version)
 

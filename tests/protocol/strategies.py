@@ -51,12 +51,12 @@ _RICH_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "retention_time_ms": st.integers(-1, 2**40),
     "transaction_start_time_ms": st.integers(0, 2**31).map(lambda seconds: seconds * 1000),
 }
-_RICH_FIELDS["topic_config_error_code"] = _RICH_FIELDS["error_code"]
+_RICH_FIELDS["topic_config_error_code"] = _RICH_FIELDS["partition_error_code"] = _RICH_FIELDS["error_code"]
 
 
 @cache
 def messages(cls: type, version: int) -> st.SearchStrategy[Any]:
-    """Objects of `cls` as they can travel in `version`."""
+    """Objects of `cls` that `version` can represent."""
     fields = {spec.name: _values(spec, version) for spec in field_specs(cls) if version in spec.versions}
     absent = {spec.name: st.just(spec.default) for spec in field_specs(cls) if version not in spec.versions}
     return st.builds(cls, **fields, **absent)

@@ -1,4 +1,4 @@
-"""The registry, held to a table written down by hand."""
+"""The registry, compared with a hand-written table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE = {
     ApiKey.HEARTBEAT: (0, 4, 4),
     ApiKey.LEAVE_GROUP: (0, 5, 4),
     ApiKey.SYNC_GROUP: (0, 5, 4),
-    ApiKey.DESCRIBE_GROUPS: (0, 5, 5),
+    ApiKey.DESCRIBE_GROUPS: (0, 6, 5),
     ApiKey.LIST_GROUPS: (0, 5, 3),
     ApiKey.API_VERSIONS: (0, 4, 3),
     ApiKey.CREATE_TOPICS: (2, 7, 5),
@@ -29,6 +29,11 @@ TABLE = {
     ApiKey.DELETE_RECORDS: (0, 2, 2),
     ApiKey.INIT_PRODUCER_ID: (0, 5, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5, 3),
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4, 3),
+    ApiKey.END_TXN: (0, 4, 3),
+    ApiKey.WRITE_TXN_MARKERS: (0, 1, 1),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 4, 3),
     ApiKey.DESCRIBE_ACLS: (1, 3, 2),
     ApiKey.CREATE_ACLS: (1, 3, 2),
     ApiKey.DELETE_ACLS: (1, 3, 2),
@@ -49,6 +54,8 @@ TABLE = {
     ApiKey.DESCRIBE_PRODUCERS: (0, 0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: (0, 0, 0),
     ApiKey.LIST_TRANSACTIONS: (0, 1, 0),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1, 0),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1, 0),
     ApiKey.LIST_CONFIG_RESOURCES: (0, 0, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0, 0),
 }

@@ -1,4 +1,4 @@
-"""Every byte string is a possible request: it is read, or refused with MalformedRequestError, and no more."""
+"""Every byte string is a possible request: it is read, or refused with MalformedRequestError only."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from skylog.protocol.api_versions import ApiVersionsRequest
 from skylog.protocol.delete_topics import DeleteTopicsRequest
 from skylog.protocol.describe_log_dirs import DescribeLogDirsRequest
 from skylog.protocol.fetch import FetchRequest
+from skylog.protocol.heartbeat import HeartbeatRequest
 from skylog.protocol.metadata import MetadataRequest
 from skylog.protocol.produce import ProduceRequest
 from skylog.protocol.schema import Message
@@ -27,6 +28,13 @@ def refused(cls: type[Message], version: int, data: bytes) -> str:
     with pytest.raises(MalformedRequestError) as caught:
         cls.read(data, version)
     return str(caught.value)
+
+
+def test_a_string_is_at_most_as_long_as_kafka_allows() -> None:
+    longest = HeartbeatRequest(group_id="g" * 32_767, member_id="m", generation_id=1).write(4)
+    assert len(HeartbeatRequest.read(longest, 4)[0].group_id) == 32_767
+    too_long = b"\x81\x80\x02" + longest[3:4] + longest[3:]  # one more byte, and the length of that
+    assert "more than 32767 bytes" in refused(HeartbeatRequest, 4, too_long)
 
 
 @each_message_version
@@ -113,9 +121,7 @@ def test_an_array_of_the_smallest_items_is_not_taken_for_a_lying_count(case: tup
         (FetchRequest, 12, bytes(25) + b"\0\x01\x01\0", "topics"),
     ],
 )
-def test_null_where_a_value_must_stand_is_refused_by_name(
-    cls: type[Message], version: int, data: bytes, field: str
-) -> None:
+def test_null_in_a_required_field_is_refused_by_name(cls: type[Message], version: int, data: bytes, field: str) -> None:
     assert refused(cls, version, data) == f"{cls.__name__} v{version}: {field} is null"
 
 
@@ -135,12 +141,12 @@ def test_a_varint_of_six_bytes_is_refused() -> None:
 
 
 @pytest.mark.parametrize("tagged_size", [1, 3])
-def test_a_tagged_field_of_another_size_than_it_says_is_refused(tagged_size: int) -> None:
+def test_a_tagged_field_with_a_wrong_size_is_refused(tagged_size: int) -> None:
     request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[], cluster_id="c")
     data = request.write(12)
     assert data.endswith(b"\x01\x00\x02\x02c")
     lying = data[:-3] + bytes([tagged_size]) + b"\x02c" + bytes(8)
-    assert "cluster_id does not have the size that its tag says" in refused(FetchRequest, 12, lying)
+    assert "cluster_id does not have the size given by its tag" in refused(FetchRequest, 12, lying)
 
 
 def test_bytes_after_a_message_are_left_to_the_caller() -> None:

@@ -1,4 +1,4 @@
-"""What a declaration promises, on small messages made for it."""
+"""The guarantees of a declaration, tested with small messages."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_records_are_views_into_the_input_and_bytes_are_copies() -> None:
     assert read.i == b"blob"
 
 
-def test_unknown_tagged_fields_are_skipped_wherever_they_stand() -> None:
+def test_unknown_tagged_fields_are_skipped_anywhere() -> None:
     newer = OuterWithTags(
         inner=[TaggedInner(name="a", note="x" * 200, topic_id=UUID(int=1)), TaggedInner(name="b")],
         position=Position(epoch=3),
@@ -144,7 +144,7 @@ class Paged(Message):
     last: Int8 = field("0+")
 
 
-def test_a_structure_that_may_be_null_stands_behind_a_byte_that_says_whether_it_is() -> None:
+def test_a_nullable_structure_follows_a_byte_that_marks_null() -> None:
     absent, present = Paged(size=5, last=6), Paged(size=5, cursor=Inner(name="a"), last=6)
     assert absent.write(0) == b"\x05\xff\x06"
     assert absent.write(1) == b"\x05\xff\x06\0"
@@ -158,7 +158,7 @@ def test_a_structure_that_may_be_null_stands_behind_a_byte_that_says_whether_it_
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("count", [0, 1, 126, 127, 300])
-def test_items_in_wire_form_are_written_as_the_structures_they_stand_for(version: int, count: int) -> None:
+def test_encoded_items_are_written_like_their_structures(version: int, count: int) -> None:
     items = [Inner(name=f"name {number}") for number in range(count)]
     encode = Outer.item_encoder(Inner, version)
     encoded = Outer(inner=EncodedItems(encode(item) for item in items))

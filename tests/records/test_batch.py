@@ -45,7 +45,7 @@ def test_the_header_has_the_layout_of_the_format() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_every_flipped_bit_is_found_but_for_the_two_fields_of_the_broker(codec: Codec) -> None:
+def test_every_flipped_bit_is_found_except_in_the_two_fields_of_the_broker(codec: Codec) -> None:
     batch = a_batch(codec=codec)
     check_batch(batch)
     for index in range(len(batch)):
@@ -68,7 +68,7 @@ def test_a_batch_that_is_cut_anywhere_is_found() -> None:
 
 
 def with_field(batch: bytearray, form: str, position: int, value: int) -> bytearray:
-    """The batch with one field replaced and the CRC made right again: it lies, but is not damaged."""
+    """The batch with one field replaced and a valid CRC: wrong, but not damaged."""
     from crc32c import crc32c
 
     pack_into(form, batch, position, value)

@@ -101,7 +101,7 @@ def test_any_snappy_frames_decompress_or_raise_the_declared_error(data: bytes) -
 
 
 def test_lz4_blocks_do_not_need_one_another() -> None:
-    """Java's clients refuse them otherwise; the flag stands behind the frame's magic number."""
+    """The Java clients reject linked blocks; the flag follows the frame's magic number."""
     large = bytes(range(256)) * 2000
     assert compress(Codec.LZ4, large)[4] & 0x20
     assert decompress(Codec.LZ4, compress(Codec.LZ4, large)) == large

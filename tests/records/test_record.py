@@ -1,4 +1,4 @@
-"""Records inside a batch: round trips, and two codecs of other people on the other side."""
+"""Records inside a batch: round trips, and comparisons with two other libraries."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_batch_without_a_header_is_refused() -> None:
         list(read_records(b"\0" * (HEADER_BYTES - 1)))
 
 
-# -- other people's codecs
+# -- codecs of other libraries
 
 
 def aiokafka_view(batch: bytes) -> list[Record]:
@@ -177,7 +177,7 @@ def test_kafka_python_reads_what_is_built_and_the_other_way_round(codec: Codec) 
     assert list(read_records(batch)) == numbered(RECORDS)
 
 
-def test_a_batch_without_compression_is_the_same_byte_for_byte_as_other_peoples() -> None:
+def test_a_batch_without_compression_has_the_bytes_of_other_libraries() -> None:
     builder = AioBuilder(
         magic=2,
         compression_type=0,
@@ -191,5 +191,5 @@ def test_a_batch_without_compression_is_the_same_byte_for_byte_as_other_peoples(
         builder.append(offset, row.timestamp, row.key, row.value, list(row.headers))
     theirs = bytearray(builder.build())
     ours = build_batch(RECORDS)
-    theirs[12:16] = ours[12:16]  # the leader epoch is the broker's to write
+    theirs[12:16] = ours[12:16]  # the broker writes the leader epoch
     assert ours == theirs

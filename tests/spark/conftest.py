@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,11 +27,17 @@ def spark_session() -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
         .config("spark.sql.shuffle.partitions", "2")
-        # A few rows are sooner interpreted than compiled. Commands, examples and the demonstration run Spark as it is.
+        # A few rows are sooner interpreted than compiled, and a plan for them needs no second thought. Commands,
+        # examples and the demonstration run Spark as it is.
+        .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.python.filterPushdown.enabled", "true")
+        .config("spark.ui.showConsoleProgress", "false")
+        # What Spark adds for the one who debugs: a check after each rule of the optimizer, and the line of each call.
+        .config("spark.sql.lightweightPlanChangeValidation", "false")
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
@@ -42,29 +48,32 @@ def spark_session() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def spark(spark_session: SparkSession) -> SparkSession:
-    """The session, active whatever the tests before have done to the connection to its JVM."""
+    """The session, made active again, because earlier tests may have reconnected to its JVM."""
     make_active(spark_session)
     return spark_session
 
 
 class Commands:
-    """`skylog` as a process; see `command_server`."""
+    """`skylog` as a process; see `command_server`. `master` are the options of all commands."""
 
-    def __init__(self, log: IO[bytes]) -> None:
+    def __init__(
+        self, log: IO[bytes], master: Sequence[str] = COMMAND_MASTER, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self._master = master
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.command_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, "COLUMNS": "200"},
+            env={**os.environ, "COLUMNS": "200", **(variables or {})},
         )
 
     def run(self, *arguments: object, directory: Path, code: int = 0) -> str:
-        """What the command has written to standard output."""
+        """Return the standard output of the command."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {"arguments": [*map(str, arguments), *COMMAND_MASTER], "directory": str(directory)}
+        request = {"arguments": [*map(str, arguments), *self._master], "directory": str(directory)}
         print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline() or '{"code": "the server has ended", "stderr": ""}')
         assert answer["code"] == code, answer["stderr"]

@@ -1,4 +1,4 @@
-"""Logs for the tests of storage: made, stopped cleanly or not, and opened again."""
+"""Logs for the tests of storage: created, stopped cleanly or not, and reopened."""
 
 from __future__ import annotations
 
@@ -25,12 +25,21 @@ def idempotent(sequence: int, count: int = 1, producer_id: int = 7, epoch: int =
     return build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
+def transactional(
+    sequence: int, count: int = 1, producer_id: int = 7, epoch: int = 0, key: bytes | None = None
+) -> bytearray:
+    records = [Record(value=b"t", key=key, timestamp=1000) for _ in range(count)]
+    return build_batch(
+        records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
+    )
+
+
 def settings(**values: object) -> LogConfig:
     return parse(LogConfig, {key.replace("_", "."): str(value) for key, value in values.items()})
 
 
 class Home:
-    """The directory of one log, and what is kept of it between two openings."""
+    """The directory of one log, and its state between two openings."""
 
     def __init__(self, path: Path, **values: object) -> None:
         self.directory = path / str(NAME)
@@ -52,7 +61,54 @@ class Home:
         )
 
     def append(self, log: Log, batch: bytearray, epoch: int = 0) -> AppendResult:
-        return log.append(batch, epoch, self.clock.now_ms())
+        """Append as the only replica does: an appended batch is replicated immediately."""
+        appended = log.append_as_leader(batch, epoch, self.clock.now_ms())
+        log.advance_high_watermark(appended.end_offset)
+        return appended
+
+    def append_verified(self, log: Log, batch: bytearray, epoch: int = 0) -> AppendResult:
+        """Append a transactional batch as if the coordinator had just said that it belongs to a transaction."""
+        admitted = log.admission.admit(batch, self.clock.now_ms())
+        stamp = log.producers.last_marker_offset(admitted[1].producer_id)
+        appended = log.append_admitted(admitted, epoch, self.clock.now_ms(), stamp)
+        log.advance_high_watermark(appended.end_offset)
+        return appended
+
+    def end(
+        self,
+        log: Log,
+        producer_id: int = 7,
+        *,
+        commits: bool,
+        producer_epoch: int = 0,
+        coordinator_epoch: int = 0,
+        is_replicated: bool = True,
+    ) -> AppendResult:
+        """End the transaction of a producer."""
+        appended = log.append_marker(
+            producer_id,
+            producer_epoch,
+            commits=commits,
+            coordinator_epoch=coordinator_epoch,
+            leader_epoch=0,
+            now_ms=self.clock.now_ms(),
+        )
+        if is_replicated:
+            log.advance_high_watermark(appended.end_offset)
+        return appended
+
+    def open_with_transactions(self) -> Log:
+        """Open a log with ten transactions of producer 2, of which two of three are aborted, and messages between.
+
+        The transaction of producer 1 stays open from offset 0 on.
+        """
+        log = self.open()
+        self.append_verified(log, transactional(0, producer_id=1))
+        for number in range(10):
+            self.append_verified(log, transactional(number * 2, 2, producer_id=2))
+            self.end(log, 2, commits=number % 3 == 0)
+            self.append(log, idempotent(number, producer_id=3))
+        return log
 
     def restart(self, log: Log) -> Log:
         """Stop cleanly and open again."""

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from skylog.records import Codec, Record, build_batch, read_records
 from skylog.storage import Log
-from skylog.storage.cleaner import CleanJob, clean
+from skylog.storage.clean_job import CleanJob
+from skylog.storage.cleaner import clean
 from skylog.storage.compaction import commit, move_in, swap_path
 from tests.storage.logs import Home, flush, header_of, read_all
 
@@ -127,7 +128,7 @@ def test_batches_keep_their_codec_and_records_their_offset_and_time(tmp_path: Pa
     assert {header_of(batch).codec for batch in read_all(log)} == {codec}
 
 
-def test_the_active_segment_is_left_alone(tmp_path: Path) -> None:
+def test_the_active_segment_is_not_cleaned(tmp_path: Path) -> None:
     home = Home(tmp_path, **COMPACT)
     log = home.open()
     put(home, log, (b"a", b"1"))
@@ -135,7 +136,7 @@ def test_the_active_segment_is_left_alone(tmp_path: Path) -> None:
     assert job_for(home, log) is None
 
 
-def test_what_is_not_on_disk_yet_is_left_alone(tmp_path: Path) -> None:
+def test_unflushed_segments_are_not_cleaned(tmp_path: Path) -> None:
     home = Home(tmp_path, **COMPACT)
     log = home.open()
     put(home, log, (b"a", b"1"))
@@ -156,7 +157,7 @@ def test_nothing_is_cleaned_below_the_dirty_ratio(tmp_path: Path) -> None:
     assert job_for(home, log) is None
 
 
-def test_messages_are_left_alone_for_the_minimum_lag(tmp_path: Path) -> None:
+def test_messages_are_not_cleaned_before_the_minimum_lag(tmp_path: Path) -> None:
     home = Home(tmp_path, min_compaction_lag_ms=HOUR_MS, **COMPACT)
     log = home.open()
     put(home, log, (b"a", b"1"))
@@ -232,7 +233,7 @@ def test_neighbouring_segments_are_merged_up_to_the_segment_size(tmp_path: Path)
     assert sum(segment.size_bytes for segment in log.segments) < 3000
 
 
-def test_every_offset_can_still_be_asked_for(tmp_path: Path) -> None:
+def test_every_offset_can_still_be_read(tmp_path: Path) -> None:
     home = Home(tmp_path, segment_bytes=500, **COMPACT)
     log = home.open()
     for i in range(50):

@@ -1,4 +1,4 @@
-"""Batches that compaction has emptied: readers pass over them, and over many of them off the event loop."""
+"""Batches that compaction has emptied: readers skip them, long runs off the event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .test_compaction import COMPACT, compact, roll_and_flush
 
 
 def log_of_many_producers(home: Home, producers: int) -> Log:
-    """Each wrote the same key once, so that all of their batches but the last are empty."""
+    """A log in which each producer wrote the same key once, so that all batches except the last are empty."""
     log = home.open()
     for producer in range(producers):
         record = Record(b"value", b"key", home.clock.now_ms())
@@ -28,7 +28,7 @@ def log_of_many_producers(home: Home, producers: int) -> Log:
 
 
 def checks_until_read(log: Log, offset: int, max_bytes: int) -> tuple[list[type], list[bytes | None]]:
-    """What a reader has to have done before it gets on, and the values that it then gets."""
+    """Run the checks that a read requires. Return them and the values that the read then returns."""
     checks: list[type] = []
     while True:
         try:
@@ -44,7 +44,7 @@ def checks_until_read(log: Log, offset: int, max_bytes: int) -> tuple[list[type]
 
 @pytest.mark.parametrize("max_bytes", [1, 100_000])
 @pytest.mark.parametrize("offset", [0, 1, PASSED_AT_ONCE, 3 * PASSED_AT_ONCE])
-def test_many_emptied_batches_are_passed_over_by_a_check_and_then_at_once(
+def test_a_check_skips_many_emptied_batches_and_later_reads_skip_them_immediately(
     tmp_path: Path, offset: int, max_bytes: int
 ) -> None:
     log = log_of_many_producers(Home(tmp_path, **COMPACT), 5 * PASSED_AT_ONCE)
@@ -55,11 +55,24 @@ def test_many_emptied_batches_are_passed_over_by_a_check_and_then_at_once(
         assert checks_until_read(log, later, max_bytes) == ([], [b"last"])
 
 
-def test_a_few_emptied_batches_are_passed_over_at_once(tmp_path: Path) -> None:
+def test_a_few_emptied_batches_are_skipped_immediately(tmp_path: Path) -> None:
     log = log_of_many_producers(Home(tmp_path, **COMPACT), 50)
     checks, values = checks_until_read(log, 0, 1)
     assert values == [b"last"]
     assert EmptyRunCheck not in checks
+
+
+def test_a_log_that_begins_inside_an_emptied_batch_is_read_from_there(tmp_path: Path) -> None:
+    home = Home(tmp_path, **COMPACT)
+    log = home.open()
+    records = [Record(b"value", b"key", home.clock.now_ms()) for _ in range(3)]
+    home.append(log, build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0))
+    home.append(log, build_batch([Record(b"last", b"key", home.clock.now_ms())]))
+    roll_and_flush(home, log)
+    compact(home, log)
+    log.delete_records(1)
+    _, values = checks_until_read(log, 1, 1)
+    assert values == [b"last"]
 
 
 def test_runs_that_overlap_or_touch_become_one() -> None:

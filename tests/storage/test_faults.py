@@ -1,4 +1,4 @@
-"""Disks that are full, broken or slow: an error for the producer, nothing half-written for anybody."""
+"""Disks that are full, broken or slow: an error for the producer, and no half-written batches for readers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_write_error_refuses_the_batch_and_the_next_one_gets_its_offset(home: 
     assert len(read_all(log)) == 4
 
 
-def test_a_read_error_is_told_and_passes(home: Home) -> None:
+def test_a_read_error_is_raised_and_the_next_read_succeeds(home: Home) -> None:
     log = home.open()
     for number in range(20):
         home.append(log, a_batch(timestamp=number))
@@ -83,7 +83,7 @@ def test_a_log_without_room_for_the_next_segment_goes_on_with_the_old_one_later(
     while log.segments[-1].size_bytes + len(a_batch()) <= 600:
         home.append(log, a_batch())
     blocker = home.directory / f"{log.log_end_offset:020d}.log"
-    blocker.mkdir()  # stands for a file that cannot be made
+    blocker.mkdir()  # simulates a file that cannot be created
     for _ in range(3):
         fails(home, log, a_batch())
     assert len(log.segments) == 1
@@ -127,7 +127,7 @@ def test_a_full_disk_when_the_index_is_written_does_not_fail_an_append_that_is_i
     assert log.log_end_offset == 2 * SPILL_COUNT + 50
 
 
-def test_what_a_failed_write_left_behind_a_segment_is_gone_when_it_is_closed(home: Home) -> None:
+def test_closing_a_segment_removes_the_remains_of_a_failed_write(home: Home) -> None:
     log = home.open()
     home.append(log, a_batch())
     path = home.files(".log")[0]
@@ -137,7 +137,7 @@ def test_what_a_failed_write_left_behind_a_segment_is_gone_when_it_is_closed(hom
     assert path.stat().st_size == log.segments[0].size_bytes
 
 
-def test_a_slow_fsync_stands_in_nobodys_way(home: Home) -> None:
+def test_a_slow_fsync_does_not_block_the_log(home: Home) -> None:
     """The flush runs in its own thread while this one appends, rolls, reads and drops segments."""
     log = home.open()
     for _ in range(30):
@@ -197,7 +197,7 @@ def test_flushes_in_a_thread_survive_constant_rolling_and_dropping(tmp_path: Pat
     thread.join(30)
     assert errors == []
     assert len(done) == 100
-    assert log.log_start_offset > 250  # most of what was to be flushed had gone
+    assert log.log_start_offset > 250  # retention removed most of the batches to flush
 
 
 def test_the_flush_of_a_deleted_topic_ends_without_an_error(home: Home) -> None:

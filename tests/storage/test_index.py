@@ -1,4 +1,4 @@
-"""The two indexes: lookups agree with a plain search, and damaged files are made again."""
+"""The two indexes: lookups agree with a plain search, and damaged files are rebuilt."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_entries_spill_into_the_file_and_are_found_in_both_places(tmp_path: Path
         assert index.lookup(number * 10 + 5) == (number * 10, number * 100)
 
 
-def test_a_disk_that_takes_no_spill_costs_nothing_but_memory(tmp_path: Path) -> None:
+def test_index_entries_stay_in_memory_if_the_disk_is_full(tmp_path: Path) -> None:
     disk = DiskFaults()
     disk.suffixes = (".index",)
     items = IntegerFile(tmp_path / "x.index", 1, disk.open_file)
@@ -132,7 +132,7 @@ DAMAGES = {
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", list(DAMAGES))
 @pytest.mark.parametrize("clean", [True, False])
-def test_damaged_index_files_are_made_again(home: Home, suffix: str, damage: str, clean: bool) -> None:
+def test_damaged_index_files_are_rebuilt(home: Home, suffix: str, damage: str, clean: bool) -> None:
     stored = closed_log(home)
     before = {path: path.read_bytes() for path in home.files(suffix)}
     for path in list(before)[:-1]:
@@ -147,7 +147,7 @@ def test_damaged_index_files_are_made_again(home: Home, suffix: str, damage: str
     assert {path: path.read_bytes() for path in list(before)[:-1]} == {path: before[path] for path in list(before)[:-1]}
 
 
-def test_an_index_that_could_not_be_written_is_made_again_at_the_next_start(home: Home) -> None:
+def test_an_index_that_could_not_be_written_is_rebuilt_at_the_next_start(home: Home) -> None:
     home.disk.suffixes = (".index", ".timeindex")
     log = home.open()
     home.disk.free_bytes = 0
@@ -174,7 +174,7 @@ def test_a_stop_that_cannot_write_its_index_is_not_clean(home: Home) -> None:
         log.close()
 
 
-def test_an_index_that_grows_again_after_a_clean_stop_is_not_made_again(tmp_path: Path) -> None:
+def test_an_index_that_grows_again_after_a_clean_stop_is_not_rebuilt(tmp_path: Path) -> None:
     home = Home(tmp_path, index_interval_bytes=0)
     log = home.open()
     home.append(log, a_batch())

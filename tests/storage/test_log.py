@@ -1,7 +1,9 @@
-"""Appending, rolling and reading: what goes in comes out, whole, at its offset."""
+"""Appending, rolling and reading: each batch is read back whole, at its offset."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -59,21 +61,21 @@ def test_reads_that_follow_one_another_give_the_whole_log_once(home: Home, max_b
 
 
 @pytest.mark.parametrize("max_bytes", [0, 90, 200, 350])
-def test_a_read_keeps_to_its_limit_but_for_a_first_batch(home: Home, max_bytes: int) -> None:
+def test_a_read_keeps_to_its_limit_except_for_a_first_batch(home: Home, max_bytes: int) -> None:
     log, stored = fill(home)
     for batch in stored:
         found = log.read(header_of(batch).base_offset, max_bytes)
         assert present(found).length <= max_bytes or len(split(present(found).read())) == 1
 
 
-def test_a_batch_larger_than_the_limit_is_left_out_where_one_need_not_come(home: Home) -> None:
+def test_a_batch_larger_than_the_limit_is_omitted_unless_one_is_required(home: Home) -> None:
     log = home.open()
     home.append(log, a_batch(1, 200))
     assert present(log.read(0, 50, at_least_one=True)).length > 200
     assert present(log.read(0, 50, at_least_one=False)).length == 0
 
 
-def test_the_end_of_the_log_gives_nothing_and_what_lies_outside_is_out_of_range(home: Home) -> None:
+def test_a_read_at_the_end_of_the_log_is_empty_and_other_offsets_are_out_of_range(home: Home) -> None:
     log, _ = fill(home)
     log.delete_records(5)
     assert log.read(log.log_end_offset, 1000) is None
@@ -129,7 +131,7 @@ def test_rolling_an_empty_segment_does_nothing(home: Home) -> None:
     assert len(log.segments) == 1
 
 
-def test_log_append_time_is_written_into_the_batch_and_told(tmp_path: Path) -> None:
+def test_log_append_time_is_written_into_the_batch_and_returned(tmp_path: Path) -> None:
     home = Home(tmp_path, message_timestamp_type="LogAppendTime")
     log = home.open()
     result = home.append(log, a_batch(2))
@@ -176,9 +178,13 @@ def test_counts_that_do_not_match_the_offsets_are_refused(home: Home, records: l
     assert refused(home, build_batch(records, last_offset_delta=4)) is ErrorCode.INVALID_RECORD
 
 
-def test_clients_may_not_write_control_or_transactional_batches(home: Home) -> None:
+def test_clients_may_not_write_control_batches_or_transactional_ones_outside_of_a_transaction(home: Home) -> None:
     assert refused(home, build_batch([Record()], control=True)) is ErrorCode.INVALID_RECORD
-    assert refused(home, build_batch([Record()], transactional=True)) is ErrorCode.INVALID_TXN_STATE
+    assert refused(home, build_batch([Record()], transactional=True)) is ErrorCode.INVALID_RECORD
+    without_sequence = build_batch([Record()], transactional=True, producer_id=1, producer_epoch=0)
+    assert refused(home, without_sequence) is ErrorCode.INVALID_RECORD
+    unverified = build_batch([Record()], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    assert refused(home, unverified) is ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_batch_that_is_too_large_is_refused(tmp_path: Path) -> None:
@@ -189,19 +195,19 @@ def test_a_compacted_topic_names_the_records_without_a_key(tmp_path: Path) -> No
     log = Home(tmp_path, cleanup_policy="compact").open()
     batch = build_batch([Record(value=b"v", key=b"k"), Record(value=b"v"), Record(value=b"v")], codec=Codec.ZSTD)
     with pytest.raises(KafkaError) as caught:
-        log.append(batch, 0, 0)
+        log.append_as_leader(batch, 0, 0)
     assert caught.value.code is ErrorCode.INVALID_RECORD
     assert isinstance(caught.value, RejectedRecordsError)
     assert list(caught.value.records) == [1, 2]
 
 
-def test_records_that_are_numbered_with_gaps_are_refused_where_they_are_looked_at(tmp_path: Path) -> None:
+def test_offset_deltas_with_gaps_are_refused_if_batches_are_opened(tmp_path: Path) -> None:
     records = [Record(value=b"v", key=b"k", offset=offset) for offset in (0, 2, 2)]
     batch = build_batch(records, last_offset_delta=2)
     assert refused(Home(tmp_path, cleanup_policy="compact"), batch) is ErrorCode.INVALID_RECORD
 
 
-def test_times_far_from_the_brokers_clock_are_refused_where_the_topic_says_so(tmp_path: Path) -> None:
+def test_times_far_from_the_brokers_clock_are_refused_if_the_topic_limits_them(tmp_path: Path) -> None:
     bounds = {"message_timestamp_after_max_ms": 100, "message_timestamp_before_max_ms": 200}
     home = Home(tmp_path, **bounds)
     now_ms = home.clock.now_ms()
@@ -215,7 +221,7 @@ def test_times_far_from_the_brokers_clock_are_refused_where_the_topic_says_so(tm
 # -- flushing
 
 
-def test_every_append_asks_for_a_flush_where_each_message_must_be_on_disk(tmp_path: Path) -> None:
+def test_every_append_requires_a_flush_if_each_message_must_be_on_disk(tmp_path: Path) -> None:
     home = Home(tmp_path, flush_messages=1)
     log = home.open()
     assert home.append(log, a_batch()).must_flush
@@ -224,7 +230,7 @@ def test_every_append_asks_for_a_flush_where_each_message_must_be_on_disk(tmp_pa
     assert home.append(log, a_batch()).must_flush
 
 
-def test_a_flush_is_asked_for_once_so_many_messages_wait(tmp_path: Path) -> None:
+def test_a_flush_is_required_after_flush_messages(tmp_path: Path) -> None:
     home = Home(tmp_path, flush_messages=5)
     log = home.open()
     assert [home.append(log, a_batch(2)).must_flush for _ in range(3)] == [False, False, True]
@@ -244,7 +250,7 @@ def test_the_time_of_the_oldest_unflushed_message_is_known(home: Home) -> None:
     assert log.unflushed_since_ms is None
 
 
-def test_a_flush_covers_what_was_appended_before_it_began(home: Home) -> None:
+def test_a_flush_covers_the_batches_appended_before_it_began(home: Home) -> None:
     log, _ = fill(home)
     end_offset = log.log_end_offset
     assert log.has_unflushed_segments
@@ -257,7 +263,7 @@ def test_a_flush_covers_what_was_appended_before_it_began(home: Home) -> None:
     assert log.unflushed_since_ms is not None
 
 
-def test_what_was_flushed_survives_a_power_cut_and_the_rest_leaves_no_hole(home: Home) -> None:
+def test_flushed_batches_survive_a_power_cut_and_the_others_leave_no_gap(home: Home) -> None:
     log, stored = fill(home, 20)
     flush(log)
     flushed = log.log_end_offset
@@ -312,3 +318,17 @@ def test_retention_while_a_flush_runs_does_not_fail_the_flush(home: Home) -> Non
     log.end_flush(task)
     assert log.failure is None
     assert log.recovery_point == log.log_end_offset
+
+
+def test_a_log_is_freed_without_the_garbage_collector(home: Home) -> None:
+    log, _ = fill(home)
+    flush(log)
+    read_all(log)
+    log.find_time(1010)
+    freed = weakref.ref(log)
+    gc.disable()
+    try:
+        del log
+        assert freed() is None
+    finally:
+        gc.enable()

@@ -36,16 +36,23 @@ def crash(log_dir: LogDir, into: Path) -> Path:
 def fill(log_dir: LogDir, name: TopicPartition = CLICKS, count: int = 20) -> list[bytes]:
     log = log_dir.open_log(name, CONFIG)
     for _ in range(count):
-        log.append(a_batch(), 0, 0)
+        log.advance_high_watermark(log.append_as_leader(a_batch(), 0, 0).end_offset)
     return read_all(log)
 
 
-def test_a_second_broker_is_told_that_the_directory_is_in_use(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_second_broker_fails_because_the_directory_is_in_use(tmp_path: Path, clock: ManualClock) -> None:
     first = LogDir(tmp_path, clock)
     with pytest.raises(SkylogError, match="in use"):
         LogDir(tmp_path, clock)
     first.close()
     LogDir(tmp_path, clock).close()
+
+
+def test_a_path_that_cannot_be_a_directory_is_an_error_that_names_it(tmp_path: Path, clock: ManualClock) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(SkylogError, match=r"cannot be a data directory.*choose another --data-dir"):
+            LogDir(path, clock)
 
 
 def test_the_identity_stays_and_another_brokers_directory_is_refused(tmp_path: Path, clock: ManualClock) -> None:
@@ -58,7 +65,7 @@ def test_the_identity_stays_and_another_brokers_directory_is_refused(tmp_path: P
 
 
 @pytest.mark.parametrize("content", ["", "cluster.id=x\n", "cluster.id=x\nnode.id=one\n", "no separator\n"])
-def test_a_damaged_identity_is_told(tmp_path: Path, clock: ManualClock, content: str) -> None:
+def test_a_damaged_identity_is_an_error(tmp_path: Path, clock: ManualClock, content: str) -> None:
     log_dir = LogDir(tmp_path, clock)
     (tmp_path / "meta.properties").write_text(content)
     with pytest.raises(SkylogError, match=r"meta\.properties is damaged"):
@@ -114,7 +121,7 @@ def test_a_crash_loses_nothing_and_starts_at_the_checkpoint(tmp_path: Path, cloc
     log_dir.checkpoint_writer()()
     later = [a_batch() for _ in range(5)]
     for batch in later:
-        log_dir.logs[CLICKS].append(batch, 0, 0)
+        log_dir.logs[CLICKS].append_as_leader(batch, 0, 0)
     again = LogDir(crash(log_dir, tmp_path / "b"), clock)
     assert not again.clean
     log = again.open_log(CLICKS, CONFIG)
@@ -146,7 +153,7 @@ def test_a_checkpoint_that_is_written_late_does_not_undo_a_newer_one(tmp_path: P
     assert read_checkpoint(tmp_path / LOG_STARTS) == {CLICKS: 7}
 
 
-def test_a_checkpoint_during_the_start_keeps_what_is_known_of_logs_still_to_open(
+def test_a_checkpoint_during_the_start_keeps_the_offsets_of_logs_still_to_open(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     log_dir = LogDir(tmp_path, clock)
@@ -258,7 +265,7 @@ def test_an_open_log_takes_a_few_kilobytes(tmp_path: Path, clock: ManualClock) -
     try:
         before, _ = tracemalloc.get_traced_memory()
         for number in range(100):
-            log_dir.open_log(TopicPartition("many", number), CONFIG).append(a_batch(), 0, 0)
+            log_dir.open_log(TopicPartition("many", number), CONFIG).append_as_leader(a_batch(), 0, 0)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

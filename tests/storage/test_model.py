@@ -20,7 +20,7 @@ sizes = st.integers(1, 60)
 
 
 class LogAgainstList(RuleBasedStateMachine):
-    """`stored` maps each base offset to the batch there; `sent` is what the one idempotent producer has in the log.
+    """`stored` maps each base offset to the batch there; `sent` lists the batches of the idempotent producer.
 
     Each entry of `sent` is a base offset, the first sequence number there and a count. It outlives retention.
     """
@@ -33,7 +33,8 @@ class LogAgainstList(RuleBasedStateMachine):
         )
         self.log = self.home.open()
         self.stored: dict[int, bytes] = {}
-        self.start = self.end = self.flushed = 0
+        self.start = self.end = self.durable = 0
+        self.flushed = 0  # what the checkpoint says of `durable`
         self.sent: list[tuple[int, int, int]] = []
 
     def teardown(self) -> None:
@@ -99,12 +100,12 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         flush(self.log)
-        self.flushed = self.end
+        self.flushed = self.durable = self.end
 
     @rule()
     def stop_cleanly(self) -> None:
         self.log = self.home.restart(self.log)
-        self.flushed = self.end
+        self.flushed = self.durable = self.end
 
     @rule()
     def crash(self) -> None:
@@ -120,7 +121,7 @@ class LogAgainstList(RuleBasedStateMachine):
         """The end of the last file is lost, as far as it was not flushed."""
         active = self.log.segments[-1]
         path, size_bytes = active.path, active.size_bytes
-        safe = sum(len(batch) for base, batch in self.stored.items() if active.base_offset <= base < self.flushed)
+        safe = sum(len(batch) for base, batch in self.stored.items() if active.base_offset <= base < self.durable)
         size_bytes = max(size_bytes - lost, safe)
         path.write_bytes(path.read_bytes()[:size_bytes])
         position = 0

@@ -1,6 +1,8 @@
-"""Idempotent producers: what is sent again is stored once, also across restarts and crashes."""
+"""Idempotent producers: a retried batch is stored once, also across restarts and crashes."""
 
 from __future__ import annotations
+
+import struct
 
 import pytest
 from crc32c import crc32c
@@ -8,7 +10,9 @@ from crc32c import crc32c
 from skylog.errors import ErrorCode, KafkaError
 from skylog.storage import Log
 from skylog.storage.config import DAY_MS
-from tests.storage.logs import Home, flush, idempotent, read_all
+from skylog.storage.producer_snapshot import load_snapshot
+from tests.present import present
+from tests.storage.logs import Home, flush, idempotent, read_all, settings
 
 HOUR_MS = 3_600_000
 
@@ -97,13 +101,13 @@ def test_a_failed_append_leaves_the_sequence_as_it_was(home: Home) -> None:
 
 def test_a_silent_producer_is_forgotten(home: Home) -> None:
     log = with_batches(home, 1)
-    heard_ms = home.clock.now_ms()
-    assert log.producers.expire(heard_ms) == 0
-    assert log.producers.expire(heard_ms + 1) == 1
+    last_seen_ms = home.clock.now_ms()
+    assert log.producers.expire(last_seen_ms) == 0
+    assert log.producers.expire(last_seen_ms + 1) == 1
     assert not home.append(log, idempotent(77)).is_duplicate
 
 
-def test_a_producer_is_kept_by_when_it_was_heard_whatever_the_time_of_its_messages(home: Home) -> None:
+def test_a_producer_expires_by_the_brokers_clock_whatever_the_time_of_its_messages(home: Home) -> None:
     log = with_batches(home, 1)  # whose records are of the first second of 1970
     home.clock.advance_ms(HOUR_MS)
     for reopened in (log, home.restart(log), home.open(recovery_point=log.recovery_point)):
@@ -111,30 +115,33 @@ def test_a_producer_is_kept_by_when_it_was_heard_whatever_the_time_of_its_messag
         assert home.append(reopened, idempotent(0, 2)).is_duplicate
 
 
-def test_a_snapshot_tells_when_a_producer_was_heard(home: Home) -> None:
-    heard_ms = home.clock.now_ms()
+def test_a_snapshot_keeps_the_last_seen_time_of_a_producer(home: Home) -> None:
+    last_seen_ms = home.clock.now_ms()
     log = with_batches(home, 1)
     home.clock.advance_ms(HOUR_MS)
     log = home.restart(log)
-    assert log.producers.expire(heard_ms) == 0
-    assert log.producers.expire(heard_ms + 1) == 1
+    assert log.producers.expire(last_seen_ms) == 0
+    assert log.producers.expire(last_seen_ms + 1) == 1
 
 
-def test_snapshots_of_the_first_version_are_read_and_their_producers_count_as_heard(home: Home) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_snapshots_of_older_versions_are_read(home: Home, version: int) -> None:
+    """In the first one the third field was a message's timestamp: its producers count as active now."""
     log = home.restart(with_batches(home, 3))
+    entry = present(log.producers.find(7))
+    third_field = 1000 if version == 1 else home.clock.now_ms() - 1
+    body = struct.pack("<qhqB", 7, entry.epoch, third_field, 3) + entry.packed
     (path,) = home.files(".snapshot")
-    content = bytearray(path.read_bytes())
-    content[4:6] = (1).to_bytes(2, "little")
-    content[20:28] = (1000).to_bytes(8, "little")  # a message's timestamp
-    content[6:10] = crc32c(content[10:]).to_bytes(4, "little")
-    path.write_bytes(content)
-    log = home.open(clean=True)
-    assert log.producers.expire(home.clock.now_ms()) == 0
-    remembers(home, log, 3)
+    path.write_bytes(struct.pack("<4sHI", b"SKPS", version, crc32c(body)) + body)
+    producers = present(load_snapshot(path, home.clock.now_ms()))
+    found = present(producers.find(7))
+    assert (found.batches, found.last_sequence, found.transaction_start) == (entry.batches, 5, -1)
+    assert producers.expire(home.clock.now_ms()) == (0 if version == 1 else 1)
+    remembers(home, home.open(clean=True), 3)
 
 
 def remembers(home: Home, log: Log, count: int) -> None:
-    """Check that `log` knows the last five of `count` batches, and what is next."""
+    """Check that `log` knows the last five of `count` batches and the next sequence."""
     for number in range(max(count - 5, 0), count):
         result = home.append(log, idempotent(number * 2, 2))
         assert (result.is_duplicate, result.base_offset) == (True, number * 2)
@@ -160,7 +167,7 @@ def test_a_crash_remembers(home: Home, count: int, flushed: bool) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"SKPS", b"\0" * 40])
 @pytest.mark.parametrize("clean", [False, True])
-def test_damaged_snapshots_are_made_up_for_from_the_log(home: Home, damage: bytes, clean: bool) -> None:
+def test_the_state_is_rebuilt_from_the_log_if_snapshots_are_damaged(home: Home, damage: bytes, clean: bool) -> None:
     log = with_batches(home, 20)
     flush(log)
     log.close()
@@ -170,19 +177,19 @@ def test_damaged_snapshots_are_made_up_for_from_the_log(home: Home, damage: byte
 
 
 def test_every_flipped_bit_of_a_snapshot_is_noticed(home: Home) -> None:
-    log = home.restart(with_batches(home, 3))
+    home.restart(with_batches(home, 3))
     (path,) = home.files(".snapshot")
     content = path.read_bytes()
     for index in range(len(content)):
         damaged = bytearray(content)
         damaged[index] ^= 0x10
         path.write_bytes(damaged)
-        assert not log.producers.load(path, 0)
+        assert load_snapshot(path, 0) is None
     path.write_bytes(content)
-    assert log.producers.load(path, 0)
+    assert load_snapshot(path, 0) is not None
 
 
-def test_missing_snapshots_are_made_up_for_from_the_log(home: Home) -> None:
+def test_the_state_is_rebuilt_from_the_log_if_snapshots_are_missing(home: Home) -> None:
     log = with_batches(home, 20)
     flush(log)
     log.close()
@@ -216,3 +223,15 @@ def test_old_snapshots_do_not_pile_up(home: Home) -> None:
     log = home.restart(log)
     assert len(home.files(".snapshot")) == 1
     assert len(read_all(log)) == 75
+
+
+def test_a_snapshot_from_before_what_retention_has_dropped_is_not_taken_for_complete(home: Home) -> None:
+    """A clean stop has left a snapshot at the recovery point, and the batches after it are gone."""
+    home.config = settings(retention_ms=100)
+    log = home.restart(home.open())
+    home.append(log, idempotent(0))
+    home.clock.advance_ms(HOUR_MS)
+    for path in log.drop_expired(home.clock.now_ms()):
+        path.unlink()
+    log = home.open(log_start_offset=log.log_start_offset)
+    assert home.append(log, idempotent(0)).is_duplicate

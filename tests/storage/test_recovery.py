@@ -139,7 +139,7 @@ def test_a_missing_middle_segment_leaves_no_hole(home: Home) -> None:
     assert read_all(log) == [batch for batch in stored if header_of(batch).base_offset < int(middle.stem)]
 
 
-def test_a_hole_below_the_recovery_point_is_told_and_the_rest_is_kept(home: Home) -> None:
+def test_a_gap_below_the_recovery_point_is_reported_and_the_rest_is_kept(home: Home) -> None:
     log = home.open()
     for _ in range(40):
         home.append(log, a_batch())
@@ -176,7 +176,7 @@ def test_damage_below_the_recovery_point_costs_nothing_else(home: Home) -> None:
         assert [present(log.read(offset, 1)).read() for offset in (0, 2, 3)] == [stored[0], stored[2], stored[3]]
 
 
-def test_only_what_follows_the_recovery_point_is_read(tmp_path: Path) -> None:
+def test_recovery_reads_only_from_the_recovery_point_on(tmp_path: Path) -> None:
     home = Home(tmp_path, segment_bytes=100_000, index_interval_bytes=200)
     log = home.open()
     for number in range(4000):
@@ -302,7 +302,7 @@ def test_appends_go_on_after_a_clean_stop(home: Home) -> None:
 
 
 def corrupt_or(log: Log, offset: int, max_bytes: int = 1) -> bytes | None:
-    """The bytes that a reader gets at `offset`, None where it is told of damage."""
+    """Return the bytes that a reader gets at `offset`; None if it gets an error about damage."""
     try:
         return present(log.read(offset, max_bytes)).read()
     except KafkaError as error:
@@ -346,7 +346,7 @@ def test_a_damaged_batch_in_a_closed_segment_leaves_the_other_segments_alone(hom
         assert corrupt_or(log, header_of(batch).base_offset) == (None if batch is victim else batch)
 
 
-def test_what_was_checked_once_is_not_read_again(home: Home) -> None:
+def test_checked_batches_are_not_checked_again(home: Home) -> None:
     closed(home)
     log = home.open(clean=True)
     read_all(log)
@@ -394,7 +394,7 @@ def test_batches_written_after_a_restart_are_found_past_old_damage(tmp_path: Pat
 # -- leader epochs
 
 
-def test_epochs_are_kept_and_what_a_crash_takes_of_them_is_read_from_the_batches(home: Home) -> None:
+def test_epochs_are_kept_and_those_lost_in_a_crash_are_restored_from_the_batches(home: Home) -> None:
     log = home.open()
     for epoch in (0, 0, 2, 2, 5):
         home.append(log, a_batch(), epoch=epoch)
@@ -411,6 +411,41 @@ def test_epochs_are_kept_and_what_a_crash_takes_of_them_is_read_from_the_batches
         assert log.epochs.end_offset_for(6, log.log_end_offset) == (-1, -1)
 
 
+@pytest.mark.parametrize("content", [None, b"", b"0\n9\n0 0\n"])
+def test_a_lost_history_of_epochs_is_restored_from_all_batches_also_after_a_clean_stop(
+    home: Home, content: bytes | None
+) -> None:
+    """Without it a follower would say that its log is empty, and its leader would not look for a divergence."""
+    log = home.open()
+    for epoch in (0, 0, 2, 2, 5):
+        home.append(log, a_batch(), epoch=epoch)
+    flush(log)
+    log.close()
+    path = home.directory / "leader-epoch-checkpoint"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    opened = home.open(clean=True)
+    assert [opened.epochs.epoch_of(offset) for offset in range(5)] == [0, 0, 2, 2, 5]
+    assert opened.epochs.latest == 5
+
+
+def test_a_history_of_epochs_from_before_a_truncation_is_corrected_by_the_batches(home: Home) -> None:
+    """The machine crashes after a follower has replaced batches of epoch 3. Its file still says that they are there."""
+    log = home.open()
+    for epoch in (0, 0, 3, 3):
+        home.append(log, a_batch(), epoch=epoch)
+    path = home.directory / "leader-epoch-checkpoint"
+    before = path.read_bytes()
+    log.truncate_to(2, 0)
+    for epoch in (1, 1, 4):
+        home.append(log, a_batch(), epoch=epoch)
+    path.write_bytes(before)
+    opened = home.open(recovery_point=2)
+    assert [opened.epochs.epoch_of(offset) for offset in range(5)] == [0, 0, 1, 1, 4]
+    assert opened.epochs.end_offset_for(1, opened.log_end_offset) == (1, 4)
+
+
 def test_epochs_of_batches_that_were_cut_are_forgotten(home: Home) -> None:
     log = home.open()
     home.append(log, a_batch(), epoch=1)
@@ -423,8 +458,32 @@ def test_epochs_of_batches_that_were_cut_are_forgotten(home: Home) -> None:
     assert log.epochs.end_offset_for(1, log.log_end_offset) == (1, 1)
 
 
+@pytest.mark.parametrize("recovery_point", [0, 1])
+def test_epochs_of_batches_that_did_not_reach_the_disk_are_forgotten(home: Home, recovery_point: int) -> None:
+    """The file with the epochs was on disk before the batches, and the log ends with a whole batch."""
+    log = home.open()
+    home.append(log, a_batch(), epoch=1)
+    size_bytes = log.size_bytes
+    home.append(log, a_batch(), epoch=2)
+    path = home.files(".log")[0]
+    path.write_bytes(path.read_bytes()[:size_bytes])
+    log = home.open(recovery_point=recovery_point)
+    assert log.epochs.latest == 1
+    assert LeaderEpochs(home.directory).latest == 1
+
+
+def test_epochs_are_those_of_the_batches_if_a_truncation_did_not_reach_the_disk(home: Home) -> None:
+    log = home.open()
+    home.append(log, a_batch(), epoch=0)
+    home.append(log, a_batch(), epoch=1)
+    LeaderEpochs(home.directory)._save([(0, 0), (2, 1)])
+    log = home.open(recovery_point=1)
+    assert log.epochs.latest == 1
+    assert log.epochs.end_offset_for(0, log.log_end_offset) == (0, 1)
+
+
 @pytest.mark.parametrize("content", ["", "0\n", "0\n2\n1 0\n", "7\n1\n1 0\n", "0\n1\nx y\n", "0\n2\n2 5\n1 7\n"])
-def test_a_damaged_epoch_file_is_made_again(home: Home, content: str) -> None:
+def test_a_damaged_epoch_file_is_rewritten(home: Home, content: str) -> None:
     log = home.open()
     home.append(log, a_batch(), epoch=4)
     path = home.directory / "leader-epoch-checkpoint"

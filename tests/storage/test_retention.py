@@ -36,7 +36,7 @@ def test_segments_whose_newest_record_is_too_old_are_dropped(tmp_path: Path) -> 
     assert len(read_all(log)) == 20 - kept[0]
 
 
-def test_the_paths_to_unlink_are_all_that_is_left_of_the_dropped(tmp_path: Path) -> None:
+def test_only_the_paths_to_unlink_are_left_of_dropped_segments(tmp_path: Path) -> None:
     home = Home(tmp_path, segment_bytes=400, retention_ms=100)
     log = dated(home)
     paths = log.drop_expired(home.clock.now_ms())
@@ -136,7 +136,7 @@ def test_retention_on_a_disk_without_room_for_a_new_segment_drops_the_others(tmp
     log = dated(home)
     home.clock.advance_ms(1000)
     blocker = home.directory / "00000000000000000020.log"
-    blocker.mkdir()  # stands for a file that cannot be made
+    blocker.mkdir()  # simulates a file that cannot be created
     last = log.segments[-1].base_offset
     log.drop_expired(home.clock.now_ms())
     assert (log.log_start_offset, log.log_end_offset) == (last, 20)

@@ -1,4 +1,4 @@
-"""What was found in a file is checked before it is read: a part at a time, in any thread, and once."""
+"""Existing batches are checked before they are read: one part at a time, in any thread, and once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZE = 60
 
 
 @given(st.lists(st.tuples(st.integers(0, SIZE), st.integers(0, SIZE))))
-def test_ranges_hold_what_was_added_and_nothing_else(added: list[tuple[int, int]]) -> None:
+def test_ranges_contain_exactly_the_added_positions(added: list[tuple[int, int]]) -> None:
     ranges = Ranges()
     positions: set[int] = set()
     for start, end in added:
@@ -82,12 +82,12 @@ def test_damage_is_remembered(tmp_path: Path) -> None:
     assert [(found.due_offset, found.next_offset) for found in log.damages] == [(14, 16)]
     home.disk.calls.clear()
     assert is_corrupt(log, 14)
-    assert home.disk.calls["read"] < 10  # headers on the way, none of what was found out before
+    assert home.disk.calls["read"] < 10  # only batch headers; nothing is checked again
 
 
-def test_what_only_looks_like_batches_does_not_make_the_search_for_sound_ones_long(tmp_path: Path) -> None:
+def test_fake_batches_do_not_make_the_search_for_sound_ones_long(tmp_path: Path) -> None:
     home = Home(tmp_path, index_interval_bytes=4096, max_message_bytes=4_000_000)
-    fake = bytes(a_batch(1, size_bytes=2000))[:61]  # a header whose batch is not there: plausible, but for the CRC
+    fake = bytes(a_batch(1, size_bytes=2000))[:61]  # a header whose batch is not there: plausible except for the CRC
     hostile = build_batch([Record(value=fake * 16_000)])
     stored = closed(home, [a_batch(), hostile, *[a_batch() for _ in range(100)]])
     damage(home, len(stored[0]) + len(stored[1]) - 1)
@@ -129,7 +129,7 @@ def test_one_check_covers_a_part_of_a_large_segment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("how", ["flipped", "removed while the log is open"])
-def test_an_index_that_turns_out_bad_at_the_first_read_is_made_again_by_a_check(
+def test_a_check_rebuilds_an_index_that_is_found_damaged_at_the_first_read(
     tmp_path: Path, suffix: str, how: str
 ) -> None:
     home = Home(tmp_path, index_interval_bytes=100)
@@ -166,7 +166,7 @@ def test_a_failed_log_raises_a_new_exception_for_each_append(tmp_path: Path) -> 
     assert first.code is second.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_the_index_of_a_deleted_log_is_not_made_again_in_the_folder_of_the_next(tmp_path: Path) -> None:
+def test_the_index_of_a_deleted_log_is_not_rebuilt_in_the_folder_of_the_next(tmp_path: Path) -> None:
     home = Home(tmp_path, index_interval_bytes=100)
     closed(home, [a_batch(2) for _ in range(50)])
     (path,) = home.files(".index")
@@ -184,3 +184,41 @@ def test_the_index_of_a_deleted_log_is_not_made_again_in_the_folder_of_the_next(
     assert {each.name: each.read_bytes() for each in home.directory.iterdir()} == before
     with pytest.raises(KafkaError):
         log.read_checked(40, 1)
+
+
+def test_a_check_of_batches_that_are_truncated_meanwhile_has_no_effect(tmp_path: Path) -> None:
+    home = Home(tmp_path, index_interval_bytes=100)
+    stored = closed(home, [a_batch(3) for _ in range(50)])
+    damage(home, len(stored[0]) * 30 + 70)
+    log = home.open(clean=True)
+    with pytest.raises(UncheckedError) as caught:
+        log.read_checked(30, 100_000)
+    caught.value.check.run()
+    log.truncate_to(60, 0)
+    caught.value.check.finish()
+    appended = [bytes(batch) for batch in _append_some(home, log)]
+    assert log.damages == []
+    assert read_all(log) == stored[:20] + appended
+
+
+def test_an_index_of_a_segment_that_is_truncated_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    home = Home(tmp_path, index_interval_bytes=100)
+    stored = closed(home, [a_batch(3) for _ in range(50)])
+    (path,) = home.files(".index")
+    path.write_bytes(b"\x5a" + path.read_bytes()[1:])
+    log = home.open(clean=True)
+    with pytest.raises(UncheckedError) as caught:
+        log.read_checked(30, 1000)
+    caught.value.check.run()
+    log.truncate_to(60, 0)
+    caught.value.check.finish()
+    appended = [bytes(batch) for batch in _append_some(home, log)]
+    assert read_all(log) == stored[:20] + appended
+    assert read_all(home.restart(log)) == stored[:20] + appended
+
+
+def _append_some(home: Home, log: Log) -> list[bytearray]:
+    batches = [a_batch(2, size_bytes=33) for _ in range(10)]
+    for batch in batches:
+        home.append(log, batch, epoch=1)
+    return batches

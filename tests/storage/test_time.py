@@ -73,7 +73,7 @@ def test_records_without_a_time_are_never_found(home: Home) -> None:
     assert log.find_time(0) is None
 
 
-def test_log_append_time_is_what_is_found(tmp_path: Path) -> None:
+def test_log_append_time_is_used_for_the_search(tmp_path: Path) -> None:
     home = Home(tmp_path, message_timestamp_type="LogAppendTime")
     log = home.open()
     home.append(log, a_batch(2, timestamp=5))
@@ -94,7 +94,7 @@ def test_a_batch_that_cannot_be_opened_is_answered_by_its_first_offset(tmp_path:
     assert found(log, 60) == (90, 2)
 
 
-def test_a_damaged_batch_on_the_way_is_told_as_corrupt(home: Home) -> None:
+def test_a_damaged_batch_before_the_result_is_reported_as_corrupt(home: Home) -> None:
     log = home.open()
     for number in range(3):
         home.append(log, a_batch(timestamp=number))

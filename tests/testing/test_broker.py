@@ -1,4 +1,4 @@
-"""A broker in the hands of somebody else's test: started, broken, started again, and never left behind."""
+"""A broker in the tests of another project: started, killed, started again, and never left running."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from skylog.client import Admin, BrokerUnreachableError, Connection
 from skylog.testing import BrokerProcess, BrokerProcessError, consume, produce, wait_until
 from skylog.testing.command import _starter
 
@@ -37,7 +38,7 @@ def is_alive(pid: int) -> bool:
 
 
 def let_die(broker: BrokerProcess) -> None:
-    """By a signal that the object knows nothing of."""
+    """Send a signal without the object's knowledge."""
     os.kill(broker.pid, signal.SIGKILL)
     wait_until(lambda: not broker.is_running, "the broker to die")
 
@@ -78,13 +79,25 @@ def test_a_killed_broker_is_gone_until_it_is_started_again() -> None:
         assert values(broker, "letters") == [b"a"]
 
 
+def test_a_paused_broker_does_not_answer_and_can_be_resumed_or_stopped() -> None:
+    with BrokerProcess() as broker:
+        broker.pause()
+        with pytest.raises(BrokerUnreachableError):
+            Admin(Connection(broker.bootstrap, timeout_s=0.5)).list_topics()
+        broker.resume()
+        produce(broker.bootstrap, "letters", ["a"])
+        broker.pause()
+        broker.stop()
+        assert not broker.is_running
+
+
 def test_settings_reach_the_broker() -> None:
     with BrokerProcess(settings={"num.partitions": "3"}) as broker:
         produce(broker.bootstrap, "letters", ["a"], partition=2)
         assert values(broker, "letters") == [b"a"]
 
 
-def test_a_broker_that_does_not_start_says_why() -> None:
+def test_the_error_of_a_broker_that_does_not_start_has_its_stderr() -> None:
     broker = BrokerProcess(settings={"num.partitionz": "1"})
     with pytest.raises(BrokerProcessError, match=r"num\.partitions"):
         broker.start()
@@ -92,16 +105,16 @@ def test_a_broker_that_does_not_start_says_why() -> None:
     broker.close()
 
 
-def test_a_broker_that_hangs_at_its_start_is_killed_and_says_what_it_said_before(
+def test_a_broker_that_hangs_at_its_start_is_killed_and_its_stderr_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         broker.stop()
         meta = tmp_path / "data" / "meta.properties"
         meta.unlink()
-        os.mkfifo(meta)  # who reads it waits for a writer, who never comes
+        os.mkfifo(meta)  # a reader waits for a writer that never comes
         monkeypatch.setattr("skylog.testing.broker.START_PATIENCE_S", 2.0)
-        with pytest.raises(BrokerProcessError, match=r"(?s)did not start in 2\.0 s; it said: .*Try it"):
+        with pytest.raises(BrokerProcessError, match=r"(?s)did not start in 2\.0 s: .*Try it"):
             broker.start()
         assert not broker.is_running
 
@@ -144,7 +157,7 @@ def test_a_broker_starts_though_the_process_that_forks_them_was_killed() -> None
 
 
 def test_brokers_end_when_their_owner_is_killed(tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # whoever is killed does not tidy up
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # a killed process leaves its files
     command = [sys.executable, "-c", OWNER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as owner:
         assert owner.stdout is not None
@@ -176,7 +189,7 @@ def test_ctrl_c_in_the_terminal_is_not_meant_for_the_broker() -> None:
         assert os.getpgid(broker.pid) != os.getpgid(0)
 
 
-def test_a_broker_has_a_console_if_asked_for_and_tells_where() -> None:
+def test_a_broker_has_a_console_on_request_and_knows_its_url() -> None:
     with BrokerProcess(console=True) as broker:
         host, _, port = broker.console_url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), 10):
@@ -187,7 +200,7 @@ def test_a_broker_has_a_console_if_asked_for_and_tells_where() -> None:
         assert broker.console_url != first or broker.stderr().count(first) == 2
 
 
-def test_a_broker_has_no_console_unless_asked_for() -> None:
+def test_a_broker_has_no_console_by_default() -> None:
     with BrokerProcess() as broker, pytest.raises(BrokerProcessError, match="console=True"):
         _ = broker.console_url
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,21 @@ def test_a_signal_is_the_exit_code_and_a_wait_has_a_limit(server: ForkServer, tm
     assert process.wait(30) == -signal.SIGKILL
     process.kill()  # it is gone, and its pid may be another's
     assert process.poll() == -signal.SIGKILL
+
+
+def test_every_thread_that_waits_gets_the_exit_code(server: ForkServer, tmp_path: Path) -> None:
+    for _ in range(5):
+        process = start(server, tmp_path, "--version")
+        together = threading.Barrier(8)
+
+        def wait(process: ForkedProcess = process, together: threading.Barrier = together) -> int:
+            together.wait()
+            while process.poll() is None:
+                pass
+            return process.wait(30)
+
+        with ThreadPoolExecutor(8) as threads:
+            assert [each.result() for each in [threads.submit(wait) for _ in range(8)]] == [0] * 8
 
 
 def test_several_commands_run_at_once(server: ForkServer, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Messages in and out in one call, on the broker that the plugin gives."""
+"""Produce and consume in one call, with the broker of the plugin."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_message_that_cannot_be_stored_is_an_error(skylog_bootstrap: str, skyl
         produce(skylog_bootstrap, skylog_topic, ["a"], partition=9)
 
 
-def test_nobody_at_the_address_is_an_error() -> None:
+def test_an_unreachable_broker_is_an_error() -> None:
     with pytest.raises(BrokerUnreachableError):
         produce("127.0.0.1:1", "letters", ["a"])
 
@@ -52,7 +52,7 @@ def test_a_topic_that_is_not_there_is_an_error(skylog_bootstrap: str) -> None:
         consume(skylog_bootstrap, "nowhere")
 
 
-def test_waiting_gives_what_was_found_or_says_for_what_it_waited() -> None:
+def test_waiting_returns_the_result_or_names_the_condition() -> None:
     answers = iter([0, "", "here"])
     assert wait_until(lambda: next(answers), "an answer") == "here"
     with pytest.raises(AssertionError, match=r"waited 0\.05 s for a miracle"):

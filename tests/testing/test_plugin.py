@@ -1,4 +1,4 @@
-"""The plugin as another project meets it: a pytest of its own, which knows no more than that skylog is installed."""
+"""The plugin as another project uses it: a separate pytest run with only skylog installed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_aiokafka(skylog_bootstrap, skylog_topic):
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """In a process of its own, which a time limit can end."""
+    """Run pytest in a separate process, with a timeout."""
     return pytester.runpytest_subprocess(*arguments, timeout=120)
 
 
@@ -148,14 +148,14 @@ def test_a_conftest_may_compute_the_settings(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"), [("num.partitions", "*expected KEY=VALUE*"), ("num.partitionz=1", "*num.partitions*")]
+    ("line", "expected"), [("num.partitions", "*expected KEY=VALUE*"), ("num.partitionz=1", "*num.partitions*")]
 )
-def test_a_wrong_setting_is_named(pytester: pytest.Pytester, line: str, said: str) -> None:
+def test_a_wrong_setting_is_named(pytester: pytest.Pytester, line: str, expected: str) -> None:
     pytester.makeini(f"[pytest]\nskylog_settings = {line}\n")
     pytester.makepyfile("def test_it(skylog_broker): pass")
     result = run(pytester)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([said])
+    result.stdout.fnmatch_lines([expected])
 
 
 def test_loading_the_plugin_costs_next_to_nothing() -> None:

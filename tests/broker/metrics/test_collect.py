@@ -1,4 +1,4 @@
-"""What the broker counts, against what was done to it."""
+"""The broker's metrics, compared with the requests sent to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def client(thread: BrokerThread) -> Iterator[RawClient]:
 
 
 def test_messages_and_bytes_are_counted_however_they_come(thread: BrokerThread, client: RawClient) -> None:
-    """One by one, several in one read, and with acks=0, which never take the quick way."""
+    """One by one, several in one read, and with acks=0, which never use the fast path."""
     create_topic(client, "t", 2)
     one, three = batch_of(b"x"), batch_of(b"a", b"b", b"c")
     client.produce("t", one)
@@ -82,7 +82,7 @@ def test_counts_begin_at_the_start_and_not_at_the_first_offset(tmp_path: Path) -
     assert value(metrics, "kafka_log_log_logendoffset", topic="t") == 1
 
 
-def test_bytes_out_are_those_of_answers_and_not_of_looks(thread: BrokerThread, client: RawClient) -> None:
+def test_bytes_out_count_responses_and_not_reads(thread: BrokerThread, client: RawClient) -> None:
     """A fetch that waits for more reads twice and answers once."""
     create_topic(client, "t")
     batch = batch_of(b"x")
@@ -163,7 +163,7 @@ def test_failures_of_background_jobs_are_counted_by_job(thread: BrokerThread) ->
         assert value(collected(thread), "skylog_background_failures_total", job=job) == 0
 
     def fail_once(broker: object) -> None:
-        thread.broker.housekeeping.discard(Path("/proc/version"))  # which nobody can delete
+        thread.broker.housekeeping.discard(Path("/proc/version"))  # which cannot be deleted
 
     thread.look(fail_once)
     until(
@@ -172,7 +172,7 @@ def test_failures_of_background_jobs_are_counted_by_job(thread: BrokerThread) ->
     )
 
 
-def test_connections_and_the_process_are_told(thread: BrokerThread, client: RawClient) -> None:
+def test_there_are_metrics_of_connections_and_the_process(thread: BrokerThread, client: RawClient) -> None:
     create_topic(client, "t", 3)
     metrics = collected(thread)
     sockets = "kafka_server_socketservermetrics"
@@ -187,7 +187,7 @@ def test_connections_and_the_process_are_told(thread: BrokerThread, client: RawC
     assert 0 < value(metrics, "skylog_disk_free_bytes") < value(metrics, "skylog_disk_total_bytes")
 
 
-def test_names_are_unique_and_say_their_kind(thread: BrokerThread, client: RawClient) -> None:
+def test_names_are_unique_and_match_their_kind(thread: BrokerThread, client: RawClient) -> None:
     create_topic(client, "t")
     client.produce("t", batch_of(b"x"))
     metrics = collected(thread)

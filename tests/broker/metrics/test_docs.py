@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from skylog.console.monitoring.exported import AUDIT_NAMES
 from skylog.metric import Metric
 from tests.broker.process import BrokerThread
 
@@ -38,10 +39,15 @@ def test_the_table_has_every_metric_with_its_kind_and_meaning(metrics: list[Metr
 
 
 def test_the_alerts_use_metrics_that_exist(metrics: list[Metric]) -> None:
-    alerts = (DOCS / "metrics.md").read_text().partition("## Alerts")[2].partition("## Health")[0]
+    alerts = (DOCS / "prometheus-alerts.yml").read_text()
     used = set(NAME.findall(alerts))
-    assert len(used) >= 5
-    assert used <= samples(metrics)
+    assert len(used) >= 15
+    assert used <= samples(metrics) | set(AUDIT_NAMES)
+
+
+def test_the_metrics_of_the_console_are_documented() -> None:
+    text = (DOCS / "metrics.md").read_text()
+    assert [name for name in AUDIT_NAMES if f"| `{name}` |" not in text] == []
 
 
 def test_every_panel_of_the_dashboard_asks_for_metrics_that_exist(metrics: list[Metric]) -> None:

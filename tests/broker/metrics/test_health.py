@@ -1,4 +1,4 @@
-"""Health: what is a problem, in which words, and for how long."""
+"""The health check: which problems it reports, and for how long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from skylog.broker import Broker
+from skylog.broker import standalone_broker
 from skylog.broker.metrics import Health, HealthReport, health
 from skylog.testing import DiskFaults, ManualClock
 from tests.broker.conftest import create_topic
@@ -32,7 +32,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def thread(tmp_path: Path, disk: DiskFaults, clock: ManualClock) -> Iterator[BrokerThread]:
     thread = BrokerThread(tmp_path / "unused")
-    thread.broker = Broker(tmp_path / "data", clock=clock, open_file=disk.open_file)
+    thread.broker = standalone_broker(tmp_path / "data", clock=clock, open_file=disk.open_file)
     with thread:
         yield thread
 
@@ -42,7 +42,7 @@ def report(thread: BrokerThread, of: Health | None = None) -> HealthReport:
     return found
 
 
-def test_a_broker_is_well_and_says_who_it_is(thread: BrokerThread, tmp_path: Path) -> None:
+def test_a_healthy_broker_reports_its_identity(thread: BrokerThread, tmp_path: Path) -> None:
     found = report(thread)
     assert (found.healthy, found.problems) == (True, [])
     assert found.to_document()["data_dir"] == str(tmp_path / "data")
@@ -69,7 +69,7 @@ def test_a_failure_is_a_problem_for_five_minutes(thread: BrokerThread, clock: Ma
     assert report(thread, watched).healthy
     job.failures = 2
     (problem,) = report(thread, watched).problems
-    assert "gardening has failed in the last 5 minutes, 2 times" in problem
+    assert "gardening failed in the last 5 minutes, 2 times" in problem
     clock.advance_ms(299_000)
     assert not report(thread, watched).healthy
     clock.advance_ms(2_000)

@@ -15,12 +15,17 @@ def buckets(latency: Latency) -> dict[str, float]:
     return {sample.labels["le"]: sample.value for sample in latency.samples({}) if sample.suffix == "_bucket"}
 
 
+def test_there_are_few_buckets() -> None:
+    """Each is a series of its own, for every API and histogram."""
+    assert len(BOUNDS_MS) <= 20
+
+
 def test_bounds_reach_from_a_twentieth_of_a_millisecond_to_a_minute_and_lie_close() -> None:
     assert (BOUNDS_MS[0], BOUNDS_MS[-1]) == (0.05, 60_000)
-    assert all(1 < b / a <= 1.501 for a, b in itertools.pairwise(BOUNDS_MS))
+    assert all(1 < b / a <= 2.21 for a, b in itertools.pairwise(BOUNDS_MS))
 
 
-@pytest.mark.parametrize(("ms", "label"), [(0.0, "0.05"), (1.0, "1"), (1.01, "1.5"), (60_000, "60000"), (1e6, "+Inf")])
+@pytest.mark.parametrize(("ms", "label"), [(0.0, "0.05"), (1.0, "1"), (1.01, "2.2"), (60_000, "60000"), (1e6, "+Inf")])
 def test_a_time_is_in_the_first_bucket_that_is_not_below_it(ms: float, label: str) -> None:
     latency = Latency()
     latency.record(ms / 1000)

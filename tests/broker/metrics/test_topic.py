@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ from skylog.broker.metrics import METRICS_TOPIC, MetricsTopic
 from skylog.client import Admin, Connection
 from skylog.testing import BrokerProcess, consume, wait_until
 from tests.broker.conftest import create_topic
+from tests.broker.local_cluster import LocalCluster
 from tests.broker.process import BrokerThread, until
 from tests.broker.raw import RawClient
 from tests.broker.test_flush import Disk
@@ -45,7 +47,7 @@ def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(tmp_path: Path)
         until(lambda: value(collected(thread), name, job="metrics topic") >= 2, "failures")
         topic = thread.broker.metadata.image.topics[METRICS_TOPIC.replace("_", ".")]
         thread.run(thread.broker.topics.delete(topic))
-        until(lambda: bool(thread.look(lambda broker: broker.partitions.of_topic(METRICS_TOPIC))), "the topic")
+        until(lambda: bool(thread.look(lambda broker: broker.replicas.of_topic(METRICS_TOPIC))), "the topic")
         until(lambda: client.end_offset(METRICS_TOPIC) > 0, "metrics in it")
         thread.run(publisher.stop())
 
@@ -70,3 +72,29 @@ def test_a_round_is_over_when_the_flush_policy_is_kept(tmp_path: Path) -> None:
         round_.join()
         assert is_waiting
         assert disk.finished > finished
+
+
+def test_all_brokers_of_a_cluster_publish_to_the_leader_of_the_topic(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as cluster:
+
+        async def publish_at_once() -> None:
+            await asyncio.gather(*(MetricsTopic(broker).publish() for broker in cluster.brokers.values()))
+
+        def published_by() -> set[int]:
+            messages = consume(f"127.0.0.1:{cluster.ports[1]}", METRICS_TOPIC)
+            return {json.loads(message.value or b"")["node_id"] for message in messages}
+
+        publisher = cluster.look(3, MetricsTopic)
+        cluster.run(publisher.publish())
+        cluster.run(publish_at_once())
+        assert published_by() == {1, 2, 3}
+
+
+def test_too_few_brokers_to_create_the_topic_are_no_failure_for_a_while(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 2, {"default.replication.factor": "3"}) as cluster:
+        publisher = cluster.look(1, lambda broker: MetricsTopic(broker, interval_s=0.01))
+        cluster.look(1, lambda _: publisher.start())
+        cluster.start(3)
+        until(lambda: METRICS_TOPIC in cluster.brokers[1].metadata.image.topics, "the topic")
+        assert publisher.failures == 0
+        cluster.run(publisher.stop())

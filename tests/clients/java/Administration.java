@@ -3,7 +3,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ExecutionException;
@@ -14,7 +13,6 @@ import org.apache.kafka.clients.admin.FeatureMetadata;
 import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.ProducerState;
 import org.apache.kafka.clients.admin.TopicDescription;
-import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
@@ -123,17 +121,6 @@ final class Administration {
             names.add(operations.stream().map(Enum::name).sorted().toList());
         }
         return names;
-    }
-
-    /** What a producer with a transactional id is told; it must not wait for it. */
-    static Object initTransactions(Properties connection) {
-        connection.put("transactional.id", "transactions-of-java");
-        connection.put("key.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer");
-        connection.put("value.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer");
-        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(connection)) {
-            producer.initTransactions();
-            return null;
-        }
     }
 
     private static int code(KafkaFuture<?> future) throws InterruptedException {

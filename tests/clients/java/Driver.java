@@ -158,9 +158,23 @@ public final class Driver {
                     request.get("user").asText(), request.get("rate").isNull() ? null : request.get("rate").asDouble());
             case "features" -> administration.features();
             case "operations" -> administration.operations(topic);
-            case "init_transactions" -> Administration.initTransactions(connection());
+            case "transact" -> Transactions.transact(
+                    connection(), request.get("id").asText(), topic, strings(request.get("values")),
+                    request.get("commits").asBoolean());
+            case "fence" -> Transactions.fence(connection(), request.get("id").asText(), topic);
+            case "commit_offset" -> Transactions.commitOffset(
+                    connection(), request.get("id").asText(), request.get("group").asText(), partitionOf(request),
+                    request.get("offset").asLong(), request.get("commits").asBoolean());
+            case "read_committed" -> Transactions.readCommitted(
+                    connection(), partitionOf(request), request.get("count").asInt());
             default -> throw new IllegalArgumentException(request.toString());
         };
+    }
+
+    private static List<String> strings(JsonNode texts) {
+        List<String> list = new ArrayList<>();
+        texts.forEach(text -> list.add(text.asText()));
+        return list;
     }
 
     private static List<Integer> integers(JsonNode numbers) {

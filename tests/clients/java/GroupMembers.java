@@ -37,15 +37,19 @@ final class GroupMembers {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
         properties.put("group.id", request.get("group").asText());
-        properties.put("group.protocol", "classic");
         properties.put("auto.offset.reset", request.get("reset").asText());
         properties.put("enable.auto.commit", "false");
-        properties.put("session.timeout.ms", "6000");
-        properties.put("heartbeat.interval.ms", "300");
         properties.put("fetch.max.wait.ms", "100");
-        List<String> assignors = new ArrayList<>();
-        request.get("assignors").forEach(name -> assignors.add(ASSIGNORS.get(name.asText())));
-        properties.put("partition.assignment.strategy", String.join(",", assignors));
+        properties.put("group.protocol", request.get("protocol").asText());
+        if (request.get("protocol").asText().equals("consumer")) {
+            properties.put("group.remote.assignor", request.get("assignors").get(0).asText());
+        } else {
+            properties.put("session.timeout.ms", "6000");
+            properties.put("heartbeat.interval.ms", "300");
+            List<String> assignors = new ArrayList<>();
+            request.get("assignors").forEach(name -> assignors.add(ASSIGNORS.get(name.asText())));
+            properties.put("partition.assignment.strategy", String.join(",", assignors));
+        }
         if (!request.get("instance").isNull()) {
             properties.put("group.instance.id", request.get("instance").asText());
         }
@@ -100,8 +104,8 @@ final class GroupMembers {
 
         @Override
         public void run() {
-            consumer.subscribe(List.of(topic), this);
             try {
+                subscribe();
                 while (!leaving) {
                     for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(50))) {
                         synchronized (this) {
@@ -118,6 +122,23 @@ final class GroupMembers {
                 }
             } finally {
                 consumer.close();
+            }
+        }
+
+        /** A topic that begins with ^ is a regular expression of the broker's, which clients have from 4.0 on. */
+        private void subscribe() {
+            if (!topic.startsWith("^")) {
+                consumer.subscribe(List.of(topic), this);
+                return;
+            }
+            try {
+                Class<?> type = Class.forName("org.apache.kafka.clients.consumer.SubscriptionPattern");
+                Object pattern = type.getConstructor(String.class).newInstance(topic);
+                KafkaConsumer.class
+                        .getMethod("subscribe", type, ConsumerRebalanceListener.class)
+                        .invoke(consumer, pattern, this);
+            } catch (ReflectiveOperationException failure) {
+                throw new IllegalStateException(failure);
             }
         }
 

@@ -38,7 +38,7 @@ const TOPIC = ConfigResourceTypes.TOPIC
 const DEFAULT_CONFIG = 5
 const TOPIC_ALREADY_EXISTS = 36
 
-const brokers = [process.argv[2]]
+const brokers = process.argv[2].split(',')
 const kafka = new Kafka({ clientId: 'kafkajs', brokers, logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50 } })
 
 // An admin for each operation: a kept one goes on asking for topics that were deleted since, and fails over them.
@@ -112,6 +112,20 @@ const operations = {
         ...(record.timestamp === null ? {} : { timestamp: String(record.timestamp) }),
       }))
       await producer.send({ topic, messages, acks: acks === 'all' ? -1 : Number(acks), compression: CODECS[codec] })
+    } finally {
+      await producer.disconnect()
+    }
+  },
+
+  async transact({ id, topic, values, commits, group, offset }) {
+    const producer = kafka.producer({ transactionalId: id, maxInFlightRequests: 1, idempotent: true })
+    await producer.connect()
+    try {
+      const transaction = await producer.transaction()
+      await transaction.send({ topic, messages: values.map(value => ({ value, partition: 0 })) })
+      const partitions = [{ partition: 0, offset: String(offset) }]
+      await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic, partitions }] })
+      await (commits ? transaction.commit() : transaction.abort())
     } finally {
       await producer.disconnect()
     }

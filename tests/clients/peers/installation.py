@@ -90,8 +90,8 @@ def node_modules(project: Path, name: str) -> Path:
     return installed(name, [project / "package.json"], build) / "node_modules"
 
 
-def java_classpath(project: Path, version: str) -> str:
-    """The classpath of the compiled driver with one version of the Java client."""
+def java_classpath(project: Path, artifact: str, version: str) -> str:
+    """The classpath of a compiled project with one version of a jar of Apache Kafka."""
     if any(shutil.which(tool) is None for tool in ("java", "javac", "mvn")):
         raise NotAvailable("a JDK and mvn are not installed")
     recipe, sources = project / "pom.xml", sorted(project.glob("*.java"))
@@ -100,12 +100,12 @@ def java_classpath(project: Path, version: str) -> str:
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", f"-Dkafka.version={version}"]
         install(["mvn", "-q", "-B", "-f", str(recipe), *goal], folder)
 
-    def compile_driver(folder: Path) -> None:
-        # Not an installation: a driver that does not compile is a failure, not a reason to skip.
+    def compile_sources(folder: Path) -> None:
+        # Not an installation: a project that does not compile is a failure, not a reason to skip.
         subprocess.run(["javac", "-cp", f"{libraries}/*", "-d", str(folder), *map(str, sources)], check=True)
 
-    libraries = installed(f"kafka-clients-{version}", [recipe], download)
-    classes = installed(f"driver-{version}", [recipe, *sources], compile_driver)
+    libraries = installed(f"{artifact}-{version}", [recipe], download)
+    classes = installed(f"{artifact}-classes-{version}", [recipe, *sources], compile_sources)
     return f"{classes}:{libraries}/*"
 
 

@@ -42,13 +42,17 @@ AIOKAFKA_ASSIGNORS = {"range": AioRange, "roundrobin": AioRoundRobin, "sticky": 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a member asks for. `reset` is earliest, latest or none."""
+    """What a member asks for. `reset` is earliest, latest or none, `protocol` is classic or consumer.
+
+    In the consumer protocol the first assignor is the broker's, and a topic that begins with ^ is a regular expression.
+    """
 
     group: str
     topic: str
     assignors: tuple[str, ...] = ("range",)
     reset: str = "earliest"
     instance: str | None = None
+    protocol: str = "classic"
 
 
 @dataclass
@@ -137,12 +141,17 @@ class ConfluentMember(_Threaded):
         config = {
             "bootstrap.servers": bootstrap,
             "group.id": wish.group,
-            "partition.assignment.strategy": ",".join(wish.assignors),
             "auto.offset.reset": {"none": "error"}.get(wish.reset, wish.reset),
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
         }
+        if wish.protocol == "consumer":
+            config |= {"group.protocol": "consumer", "group.remote.assignor": wish.assignors[0]}
+        else:
+            config |= {
+                "partition.assignment.strategy": ",".join(wish.assignors),
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": HEARTBEAT_MS,
+            }
         self._consumer = Consumer(config | ({"group.instance.id": wish.instance} if wish.instance else {}))
         super().__init__()
 
@@ -318,6 +327,7 @@ class DrivenMember:
             assignors=wish.assignors,
             reset=wish.reset,
             instance=wish.instance,
+            protocol=wish.protocol,
         )
 
     def look(self) -> Seen:

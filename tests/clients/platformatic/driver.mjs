@@ -18,7 +18,7 @@ const DELETE = 1
 const EARLIEST = -2n
 const LATEST = -1n
 
-const connection = { clientId: 'platformatic', bootstrapBrokers: [process.argv[2]], retryDelay: 50 }
+const connection = { clientId: 'platformatic', bootstrapBrokers: process.argv[2].split(','), retryDelay: 50 }
 const admin = new Admin(connection)
 
 const using = async (client, use) => {

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright, and pages that fail a test when anything at all is wrong with them."""
+"""Debian's Chromium, driven by Playwright. A page with any error fails its test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NewPage = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Of one module: Playwright's event loop must not be there when other tests run theirs."""
+    """Scoped to a module, because Playwright's event loop must not run during tests with their own loop."""
     try:
         program = shutil.which(debian_program("chromium"))
     except NotAvailable as reason:
@@ -43,16 +43,17 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def new_page(chromium: Browser) -> Iterator[Callable[[RunningConsole], Page]]:
-    """Pages of a console. At the end nothing must have been wrong: no error, no dialog, nothing from elsewhere."""
+    """Opens pages of a console. At the end there must have been no error, no dialog and no request to other hosts."""
     wrong: list[str] = []
     contexts = []
 
-    def open_page(console: RunningConsole, **settings: object) -> Page:
+    def open_page(console: RunningConsole, *, may_be_rejected: bool = False, **settings: object) -> Page:
         context = chromium.new_context(base_url=console.url, **{"viewport": {"width": 1280, "height": 860}, **settings})  # type: ignore[arg-type]
         contexts.append(context)
 
         def on_console(message: ConsoleMessage) -> None:
-            if message.type in ("error", "warning"):
+            is_rejection = may_be_rejected and "a status of 4" in message.text  # Chromium logs it as an error
+            if message.type in ("error", "warning") and not is_rejection:
                 wrong.append(f"{message.type}: {message.text}")
 
         def on_request(request: Request) -> None:
@@ -64,7 +65,7 @@ def new_page(chromium: Browser) -> Iterator[Callable[[RunningConsole], Page]]:
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
         page.on("request", on_request)
         page.set_default_timeout(20_000)
-        expect.set_options(timeout=20_000)  # a look at the cluster is every 5 s, a refresh every 3
+        expect.set_options(timeout=20_000)  # a snapshot is taken every 5 s, a refresh every 3
         return page
 
     yield open_page
@@ -79,7 +80,7 @@ def page(new_page: NewPage, console: RunningConsole) -> Page:
 
 
 def keep_image(page: Page, name: str) -> None:
-    """A picture for the docs, where `make screenshots` asks for it."""
+    """Keep a screenshot for the docs, if run by `make screenshots`."""
     if KEEPS_IMAGES:
         IMAGES.mkdir(exist_ok=True)
         page.screenshot(path=str(IMAGES / f"console-{name}.png"))

@@ -71,3 +71,4 @@ def test_the_overview_of_a_cluster_at_work(new_page: NewPage, tmp_path: Path) ->
             page.goto("/")
             expect(page.get_by_role("heading", level=1)).to_be_visible()
             keep_image(page, "overview")
+            page.close()  # it would ask a broker that is gone

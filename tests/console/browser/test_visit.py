@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from skylog import Admin, Consumer, ConsumerGroups, Producer
 from skylog.audit import ProducerAudit
+from skylog.records import iterate_batches
 from skylog.testing import BrokerProcess, produce, wait_until
 from tests.console.browser.conftest import NewPage, keep_image
 from tests.console.conftest import RunningConsole, running_console
@@ -28,7 +29,7 @@ def test_a_topic_is_created_and_what_is_produced_is_seen_live(
     page: Page, new_page: NewPage, console: RunningConsole
 ) -> None:
     page.goto("/topics")
-    form = page.locator("form", has_text="Configuration, a line")
+    form = page.locator("form", has_text="Configuration, one KEY=VALUE per line")
     form.get_by_label("Name").fill("live-orders")
     form.get_by_label("Partitions").fill("3")
     form.get_by_label("Configuration").fill("retention.ms=86400000")
@@ -76,7 +77,7 @@ def test_messages_are_found_by_offset_and_by_time(page: Page, console: RunningCo
     keep_image(page, "messages")
 
 
-def test_a_search_finds_a_needle_in_all_partitions_and_says_how_far_it_is(page: Page, console: RunningConsole) -> None:
+def test_a_search_finds_a_needle_in_all_partitions_and_shows_its_progress(page: Page, console: RunningConsole) -> None:
     Admin(console.broker.bootstrap).create_topic("haystack", 3)
     for partition in range(3):
         produce(
@@ -95,7 +96,9 @@ def test_a_group_is_reset_after_a_preview(page: Page, console: RunningConsole) -
     bootstrap = console.broker.bootstrap
     produce(bootstrap, "read-again", [str(number) for number in range(10)], partition=0)
     with Consumer("read-again", "readers", bootstrap) as consumer:
-        wait_until(lambda: (consumer.consume(timeout_s=0.2) and False) or consumer.assignment, "an assignment")
+        read = 0
+        while read < 10:
+            read += len(consumer.consume(timeout_s=20))
         consumer.commit()
     page.goto("/group?name=readers")
     page.locator("select[name=to]").first.select_option("offset")
@@ -115,12 +118,12 @@ def test_a_group_is_reset_after_a_preview(page: Page, console: RunningConsole) -
 
 
 def test_the_audit_goes_red_when_messages_are_lost(new_page: NewPage, tmp_path: Path) -> None:
-    """For real: what a producer was acknowledged, and the broker had stored, is cut from the file behind its back."""
+    """Cuts acknowledged and stored messages from the file behind the broker's back."""
     then_ms = int(time.time() * 1000) - HOUR_MS
     with BrokerProcess(tmp_path / "data", settings={"log.retention.ms": "-1"}) as broker:
         audit = ProducerAudit("shop", journal_dir=tmp_path / "journal")
         with Producer(broker.bootstrap, audit=audit, config={"linger.ms": 60_000}) as producer:
-            for part in range(2):  # each is one batch, however busy the machine is
+            for part in range(2):
                 for number in range(10):
                     producer.send("precious", f"{part}-{number}", partition=0, timestamp_ms=then_ms)
                 producer.flush()
@@ -132,13 +135,14 @@ def test_the_audit_goes_red_when_messages_are_lost(new_page: NewPage, tmp_path: 
 
             broker.kill()
             [segment] = (tmp_path / "data" / "precious-0").glob("*.log")
+            *_, (_, last_batch) = iterate_batches(segment.read_bytes())  # librdkafka decides how many messages it has
             with segment.open("r+b") as file:
                 file.truncate(segment.stat().st_size - 20)
             broker.start()
 
             wait_until(lambda: [row[3] for row in audited(console)] == ["lost"], "the loss to be seen", 60)
             expect(page.locator("#audit tbody tr.bad").first).to_contain_text("lost", timeout=30_000)
-            expect(page.locator("#audit")).to_contain_text("10 messages that producers have counted are not stored")
+            expect(page.locator("#audit")).to_contain_text(f"{last_batch.record_count} message")
             keep_image(page, "audit")
             page.goto("/")
             expect(page.locator(".verdicts li.bad", has_text="Lost")).to_contain_text("do not balance", timeout=30_000)
@@ -175,7 +179,7 @@ PAGES: Final = (
 
 @pytest.fixture(scope="module")
 def hostile(console: RunningConsole) -> RunningConsole:
-    """Everything that a stranger can put into a cluster, put there."""
+    """A cluster with everything that untrusted clients can put into it."""
     bootstrap = console.broker.bootstrap
     with Producer(bootstrap) as producer:
         for value in (HOSTILE, f'{{"{HOSTILE[:8]}": "</pre><script>window.hacked = 3</script>"}}'):
@@ -229,11 +233,11 @@ def test_the_keyboard_reaches_the_content_and_the_theme(page: Page) -> None:
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_a_topic_is_deleted_by_who_types_its_name(page: Page, console: RunningConsole) -> None:
+def test_a_topic_is_deleted_after_its_name_was_typed(page: Page, console: RunningConsole) -> None:
     Admin(console.broker.bootstrap).create_topic("doomed", 1)
     page.goto("/topics/doomed")
     page.on("dialog", lambda dialog: dialog.accept())
-    danger = page.locator("form", has=page.locator("button.danger"))
+    danger = page.locator("form", has_text="Delete the topic")
     danger.get_by_role("button").click()  # the browser asks for the name
     expect(page).to_have_url(f"{console.url}/topics/doomed")
     danger.locator("input:not([type=hidden])").fill("doomed")

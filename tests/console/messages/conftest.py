@@ -41,7 +41,7 @@ class Topic:
                 self._sent += 1
 
     def spread(self, count: int, partitions: int) -> None:
-        """Numbers, in turn to the partitions, but two thirds of them to the first."""
+        """Produce numbers: two thirds to the first partition, the others round-robin."""
         with shared_producer(self.bootstrap).batch() as producer:
             for number in range(self._sent, self._sent + count):
                 where = 0 if number % 3 else number // 3 % partitions

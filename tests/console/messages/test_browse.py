@@ -1,4 +1,4 @@
-"""Browsing: any place of a topic, whatever its messages hold."""
+"""Browsing messages anywhere in a topic, whatever they contain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skylog.client import Admin, Connection, Message, PartitionReader, Producer
 from skylog.console.messages import browse
 from skylog.console.messages.browse import READ_BYTES, read_page
 from skylog.console.messages.selection import choose
-from skylog.console.page import Page, view
+from skylog.console.server.page import Page, view
 from skylog.testing import BrokerProcess, wait_until
 from tests.console.conftest import RunningConsole
 from tests.console.messages.conftest import START_MS, Topic
@@ -123,7 +123,7 @@ def test_hostile_content_is_shown_as_text(make_topic: MakeTopic) -> None:
     assert "\\u202egnp.exe\\x1b[31m\nsecond line" in html
 
 
-def test_a_header_whose_name_is_no_text_spoils_nothing(make_topic: MakeTopic) -> None:
+def test_a_header_whose_name_is_not_utf8_does_no_harm(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     topic.send_with_unreadable_header(b"value")
     topic.send(["after"])
@@ -146,7 +146,7 @@ def test_every_kind_of_value_has_its_form(make_topic: MakeTopic) -> None:
         assert word in html
 
 
-def test_a_long_value_is_cut_and_can_be_had_whole(make_topic: MakeTopic) -> None:
+def test_a_long_value_is_truncated_and_can_be_downloaded(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     value = "ä".encode() * 1_500_000
     topic.send([value])
@@ -162,7 +162,7 @@ def test_a_long_value_is_cut_and_can_be_had_whole(make_topic: MakeTopic) -> None
     assert download.headers["content-disposition"].startswith("attachment;")
 
 
-def test_deep_json_makes_no_page_of_blanks(make_topic: MakeTopic) -> None:
+def test_deep_json_is_not_indented(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     deep = b"[" * 200 + b",".join([b"1"] * 1848) + b"]" * 200
     topic.send([deep] * 100)
@@ -171,7 +171,7 @@ def test_deep_json_makes_no_page_of_blanks(make_topic: MakeTopic) -> None:
     assert len(page.content) < 100 * 2 * len(deep)
 
 
-def test_a_heavy_page_is_drawn_beside_the_event_loop() -> None:
+def test_a_heavy_page_is_rendered_in_a_thread() -> None:
     drawn_by = []
 
     class Drawing:
@@ -183,7 +183,7 @@ def test_a_heavy_page_is_drawn_beside_the_event_loop() -> None:
         return Page("any.html", "drawn", {}, is_heavy="heavy" in request.url.path)
 
     app = Starlette(routes=[Route("/{kind}", view(show))])
-    app.state.console = Drawing()
+    app.state.consoles = {"": Drawing()}
 
     async def visit() -> list[str]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://console") as client:
@@ -193,7 +193,7 @@ def test_a_heavy_page_is_drawn_beside_the_event_loop() -> None:
     assert [thread is threading.current_thread() for thread in drawn_by] == [False, True]
 
 
-def test_a_page_of_huge_messages_is_short_and_says_so(make_topic: MakeTopic) -> None:
+def test_a_page_of_huge_messages_is_short_and_not_whole(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     count = READ_BYTES // 4_000_000 + 8
     topic.send(b"x" * 4_000_000 for _ in range(count))
@@ -271,7 +271,7 @@ def test_what_makes_no_sense_is_refused_with_a_reason(plain_topic: Topic, rest: 
     assert response.json()["error"]
 
 
-def test_offsets_without_messages_are_passed_over(tmp_path: Path) -> None:
+def test_empty_offsets_are_skipped(tmp_path: Path) -> None:
     quick = {"log.cleaner.backoff.ms": "50", "log.flush.offset.checkpoint.interval.ms": "50"}
     compacted = {"cleanup.policy": "compact", "segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
     with BrokerProcess(tmp_path, quick) as broker:

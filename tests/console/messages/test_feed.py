@@ -1,4 +1,4 @@
-"""From a thread to the event loop, and the way back: that nobody listens any more."""
+"""Feeds: pieces from a thread to the event loop, and the end of the thread when the client disconnects."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from starlette.types import Message
 
 from skylog.console.messages import feed as feed_module
 from skylog.console.messages.feed import (
+    MAX_BUFFERED_BYTES,
     MAX_FEEDS,
-    SENT_BYTES,
-    UNDER_WAY_BYTES,
+    PART_BYTES,
     Feed,
     FeedResponse,
     Feeds,
@@ -25,7 +25,7 @@ from skylog.errors import SkylogError
 from skylog.testing import wait_until
 
 
-def test_items_come_in_order_and_end() -> None:
+def test_pieces_come_in_order_and_end() -> None:
     async def collect() -> list[bytes]:
         return [piece async for piece in Feeds().begin(lambda: iter(pieces))]
 
@@ -33,14 +33,14 @@ def test_items_come_in_order_and_end() -> None:
     assert asyncio.run(collect()) == pieces
 
 
-def test_empty_pieces_are_not_handed_on() -> None:
+def test_empty_pieces_are_dropped() -> None:
     async def collect() -> list[bytes]:
         return [piece async for piece in Feeds().begin(lambda: iter([b"", b"a", b"", b"b", b""]))]
 
     assert asyncio.run(collect()) == [b"a", b"b"]
 
 
-def test_what_the_work_raises_is_raised_to_the_listener() -> None:
+def test_an_error_of_the_generator_is_raised_to_the_client() -> None:
     def work() -> Iterator[bytes]:
         yield b"x"
         raise SkylogError("the topic is gone")
@@ -52,7 +52,7 @@ def test_what_the_work_raises_is_raised_to_the_listener() -> None:
         asyncio.run(collect())
 
 
-def test_a_listener_that_goes_away_ends_the_work() -> None:
+def test_a_client_that_disconnects_ends_the_thread() -> None:
     ended = threading.Event()
 
     def work() -> Iterator[bytes]:
@@ -72,7 +72,7 @@ def test_a_listener_that_goes_away_ends_the_work() -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 300_000, 3_000_000])
-def test_only_so_many_bytes_are_under_way_to_a_slow_listener(size: int) -> None:
+def test_the_buffer_for_a_slow_client_is_bounded(size: int) -> None:
     made: list[int] = []
 
     def work() -> Iterator[bytes]:
@@ -85,7 +85,7 @@ def test_only_so_many_bytes_are_under_way_to_a_slow_listener(size: int) -> None:
         pieces = aiter(feed)
         for _ in range(3):
             await anext(pieces)
-        full = -(-UNDER_WAY_BYTES // size)
+        full = -(-MAX_BUFFERED_BYTES // size)
         await asyncio.to_thread(wait_until, lambda: len(made) == 2 + full, "the way to fill")
         await anext(pieces)
         await asyncio.to_thread(wait_until, lambda: len(made) == 3 + full, "room for one more")
@@ -94,7 +94,7 @@ def test_only_so_many_bytes_are_under_way_to_a_slow_listener(size: int) -> None:
     asyncio.run(listen_a_little())
 
 
-def test_what_is_under_way_is_dropped_with_its_feed() -> None:
+def test_buffered_pieces_are_dropped_with_their_feed() -> None:
     made = threading.Event()
 
     def work() -> Iterator[bytes]:
@@ -116,8 +116,8 @@ async def _never() -> Message:
     raise AssertionError
 
 
-def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "PATIENCE_S", 0.2)
+def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "SEND_TIMEOUT_S", 0.2)
     ended = threading.Event()
     sent: list[Message] = []
 
@@ -139,14 +139,14 @@ def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch
         assert await asyncio.to_thread(ended.wait, 10)
 
     asyncio.run(asyncio.wait_for(serve(), 10))
-    assert [len(message.get("body", b"")) for message in sent] == [0, SENT_BYTES, 100_000 - SENT_BYTES, SENT_BYTES]
-    assert all(message.get("more_body", True) for message in sent)  # so that nobody takes it for whole
+    assert [len(message.get("body", b"")) for message in sent] == [0, PART_BYTES, 100_000 - PART_BYTES, PART_BYTES]
+    assert all(message.get("more_body", True) for message in sent)  # the response is incomplete
 
 
-def test_there_are_only_so_many_feeds_and_each_that_ends_makes_room() -> None:
+def test_the_number_of_feeds_is_limited_and_each_that_ends_makes_room() -> None:
     def endless() -> Iterator[bytes]:
         while True:
-            yield b"x" * UNDER_WAY_BYTES  # one piece fills the way, so the threads wait and leave the loop its time
+            yield b"x" * MAX_BUFFERED_BYTES  # one piece fills the buffer, so the threads wait
 
     async def room_for_another(feeds: Feeds) -> Feed:
         while True:

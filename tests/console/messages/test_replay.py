@@ -1,4 +1,4 @@
-"""A selection of messages into another topic: counted first, then sent, watched and stopped."""
+"""Replays: the preview, the progress, stopping."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_was_previewed_is_what_is_sent(topic: Topic) -> None:
     assert "done" in topic.console.get(response.headers["location"]).text
 
 
-def test_a_replay_is_stopped_and_tells_how_far_it_came(topic: Topic) -> None:
+def test_a_stopped_replay_shows_its_progress(topic: Topic) -> None:
     into = f"{topic.name}-copy"
     started = topic.console.post(f"/topics/{topic.name}/replay", action="start", into=into, rate="20")
     location = started.headers["location"]
@@ -82,7 +82,7 @@ def test_programs_start_a_replay_by_offsets(topic: Topic) -> None:
     assert len(consume(topic.bootstrap, into)) == 10
 
 
-def test_a_replay_that_fails_says_why(make_topic: MakeTopic) -> None:
+def test_a_replay_that_fails_shows_the_reason(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     topic.send(["a"])
     topic.send_with_unreadable_header(b"b")
@@ -93,9 +93,9 @@ def test_a_replay_that_fails_says_why(make_topic: MakeTopic) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
-        ({"into": "{topic}"}, "not replayed into itself"),
+        ({"into": "{topic}"}, "cannot be replayed into itself"),
         ({"into": "a b"}, "may only contain"),
         ({}, "&#39;into&#39; is missing"),
         ({"into": "x", "offsets": "0:5"}, "ranges by partition"),
@@ -104,11 +104,11 @@ def test_a_replay_that_fails_says_why(make_topic: MakeTopic) -> None:
         ({"into": "x", "partitioning": "other"}, "must be one of"),
     ],
 )
-def test_a_replay_that_makes_no_sense_is_refused(numbers: Topic, fields: dict[str, str], told: str) -> None:
+def test_a_replay_that_makes_no_sense_is_refused(numbers: Topic, fields: dict[str, str], expected: str) -> None:
     given = {name: value.format(topic=numbers.name) for name, value in fields.items()}
     response = numbers.console.post(f"/topics/{numbers.name}/replay", action="start", **given)
     assert 400 <= response.status_code < 500
-    assert told in response.text
+    assert expected in response.text
 
 
 @pytest.fixture(scope="module")
@@ -118,5 +118,5 @@ def numbers(console: Any) -> Topic:
     return topic
 
 
-def test_a_replay_that_nobody_started_is_not_found(numbers: Topic) -> None:
+def test_an_unknown_replay_is_not_found(numbers: Topic) -> None:
     assert numbers.console.get(f"/topics/{numbers.name}/replay/abc").status_code == 404

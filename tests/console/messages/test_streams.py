@@ -17,7 +17,7 @@ from skylog.client import Admin, Connection
 from skylog.console.messages.export import PIECE_BYTES, export
 from skylog.console.messages.feed import MAX_FEEDS
 from skylog.console.messages.follow import ROWS_PER_S
-from skylog.console.messages.match import Query
+from skylog.console.messages.query import Query
 from skylog.console.messages.search import search
 from skylog.console.messages.selection import choose
 from skylog.console.messages.view import SHOWN_VALUE_BYTES
@@ -57,7 +57,7 @@ def lines(topic: Topic, rest: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in response.text.splitlines()]
 
 
-def test_what_comes_is_shown_live(make_topic: MakeTopic) -> None:
+def test_new_messages_are_shown_live(make_topic: MakeTopic) -> None:
     topic = make_topic(3)
     topic.send(["before"])
     with events(topic, "/follow") as stream:
@@ -79,7 +79,7 @@ def test_one_partition_is_followed_alone(make_topic: MakeTopic) -> None:
         assert "wanted" in next(stream)[1]
 
 
-def test_what_comes_too_fast_to_be_read_is_counted(make_topic: MakeTopic) -> None:
+def test_messages_beyond_the_rate_limit_are_counted(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     with events(topic, "/follow") as stream:
         next(stream)
@@ -98,13 +98,13 @@ def test_what_comes_too_fast_to_be_read_is_counted(make_topic: MakeTopic) -> Non
     assert ":4999<" in last  # the newest is never left out
 
 
-def test_a_follower_is_told_when_the_broker_is_away_and_when_it_is_back(tmp_path: Path) -> None:
+def test_a_follower_is_notified_when_the_broker_is_unreachable_and_when_it_is_back(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker, running_console(broker) as console:
         topic = Topic(console, "followed", 1)
         with events(topic, "/follow") as stream:
             assert next(stream)[0] == "open"
             broker.kill()
-            assert next(stream) == ("away", f"{broker.bootstrap} cannot be reached; waiting for it to come back")
+            assert next(stream) == ("unreachable", f"{broker.bootstrap} is unreachable; reconnecting")
             broker.start()
             assert next(stream) == ("live", "followed")
             topic.send(["after"])
@@ -116,12 +116,13 @@ def test_a_search_keeps_only_what_it_shows_of_its_matches(make_topic: MakeTopic)
     topic.send(b"needle" + b"x" * 900_000 for _ in range(100))
     connection = Connection(topic.bootstrap)
     ranges = choose(Admin(connection), topic.name, None)
-    matches = [match for step in search(connection, ranges, Query("needle").test(), 1000) for match in step.matches]
+    updates = search(connection, ranges, Query("needle").predicate(), 1000)
+    matches = [match for update in updates for match in update.matches]
     assert len(matches) == 100
     assert {(len(match.value or b""), match.value_bytes) for match in matches} == {(SHOWN_VALUE_BYTES, 900_006)}
 
 
-def test_an_export_comes_in_pieces_that_are_no_larger_than_they_must(make_topic: MakeTopic) -> None:
+def test_an_export_comes_in_pieces_of_bounded_size(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     topic.send(b"x" * 50_000 for _ in range(40))
     connection = Connection(topic.bootstrap)
@@ -144,7 +145,7 @@ def test_programs_follow_by_lines_and_miss_nothing(make_topic: MakeTopic) -> Non
     assert found == [as_object(message) for message in consume(topic.bootstrap, topic.name, 300)]
 
 
-def test_streams_that_are_left_make_room_for_others(make_topic: MakeTopic) -> None:
+def test_closed_streams_make_room_for_others(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     for _ in range(MAX_FEEDS + 4):
         address = f"{topic.console.url}{topic.path}/follow"
@@ -173,7 +174,7 @@ def test_a_search_of_more_than_one_window_is_exact(make_topic: MakeTopic) -> Non
     assert document["progress"]["scanned"] == document["total"] == 30_000
 
 
-def test_a_search_ends_when_enough_is_found(make_topic: MakeTopic) -> None:
+def test_a_search_ends_at_its_limit(make_topic: MakeTopic) -> None:
     topic = make_topic(4)
     topic.spread(30_000, 4)
     document = topic.json("/search?q=1&in=value&limit=5")
@@ -219,7 +220,7 @@ def test_exported_lines_are_those_of_tail(make_topic: MakeTopic) -> None:
     assert [json.loads(line) for line in response.text.split("\n")[:-1]] == [as_object(each) for each in expected]
 
 
-def test_a_spreadsheet_takes_no_cell_for_a_formula(make_topic: MakeTopic) -> None:
+def test_no_cell_of_a_csv_is_read_as_a_formula(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     values = ["=1+1", "+x", "-x", "@sum", "\tx", "-5", 'plain, "quoted"\nline', None, "\n=1+1", "\r=1", "a;=1+1"]
     topic.send(values, key="=cmd()")

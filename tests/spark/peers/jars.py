@@ -19,9 +19,11 @@ _DEPENDENCY: Final = (
 )
 _ALONE: Final = """<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
 
-# The connector, and the token provider that it needs: the newest pair that can be had. Spark itself has the rest.
+# The connector, and the token provider that it needs: the newest available pair. Spark itself has the rest.
 _CONNECTORS: Final = (("4.3.0", "4.3.0"), ("4.2.0", "4.2.0"), ("4.2.0", "4.0.0"))
 _KAFKA_VERSION: Final = "3.9.1"
+_DELTA_VERSION: Final = "4.4.0"
+_DELTA_FOR: Final = ("4.1", "4.2")
 
 
 class NoJarsError(Exception):
@@ -47,10 +49,33 @@ def connector_jars() -> list[Path]:
     raise reason
 
 
+def delta_jars() -> list[Path]:
+    """Spark's own connector for Delta tables, for the installed PySpark. Raises NoJarsError."""
+    import pyspark
+
+    return delta_jars_of(".".join(pyspark.__version__.split(".")[:2]))
+
+
+def delta_jars_of(spark_version: str) -> list[Path]:
+    """The same for another PySpark, such as 4.2. Raises NoJarsError."""
+    if spark_version not in _DELTA_FOR:
+        raise NoJarsError(f"delta-spark {_DELTA_VERSION} is for Spark {' and '.join(_DELTA_FOR)}, not {spark_version}")
+    return _jars(
+        f"delta-{_DELTA_VERSION}-spark-{spark_version}",
+        [f"io.delta:{name}:{_DELTA_VERSION}" for name in (f"delta-spark_{spark_version}_2.13", "delta-storage")],
+        _ALONE,
+    )
+
+
 def kafka_jars() -> list[Path]:
     """Apache Kafka's broker with all that it needs. Raises NoJarsError."""
     coordinates = [f"org.apache.kafka:kafka_2.13:{_KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36"]
     return _jars(f"kafka-{_KAFKA_VERSION}", coordinates)
+
+
+def broker_jars() -> list[Path]:
+    """The Apache Kafka that a cluster of brokers is compared with. Raises NoJarsError."""
+    return _jars("kafka-4.1.0", ["org.apache.kafka:kafka_2.13:4.1.0"])
 
 
 def _jars(name: str, coordinates: Sequence[str], exclusions: str = "") -> list[Path]:
@@ -76,4 +101,4 @@ def _fetch(name: str, work_dir: Path, dependencies: str) -> None:
     except subprocess.TimeoutExpired as error:
         raise NoJarsError(f"{name} did not come within {FETCH_S} s") from error
     if done.returncode:
-        raise NoJarsError(f"{name} cannot be had: {done.stdout[-500:].strip()}")
+        raise NoJarsError(f"{name} cannot be downloaded: {done.stdout[-500:].strip()}")

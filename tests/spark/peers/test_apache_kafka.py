@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from skylog.client import Admin, Connection
 from skylog.model import TopicPartition
 from skylog.testing import consume, produce, wait_until
-from tests.proof import IS_FULL, some
+from tests.proof import in_proof, some
 from tests.spark.chance import chance
 from tests.spark.peers.kafka import KafkaProcess
+from tests.spark.writing import sink_driver
 from tests.spark.writing.sink_process import SinkJob
 
 PARTITIONS = 2
@@ -76,17 +77,44 @@ def test_a_compressed_write_is_read_by_another_client_and_by_us(
 def test_committed_transactions_alone_are_read_if_that_is_asked_for(
     spark: SparkSession, kafka: KafkaProcess, topic: str
 ) -> None:
+    """Transactions of three producers, one after the other and interleaved, some of them aborted."""
+    producers = [Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"{topic}-{n}"}) for n in range(3)]
+    committed = []
+    for producer in producers:
+        producer.init_transactions(30)
+    for round_number in range(4):
+        for number, producer in enumerate(producers):
+            producer.begin_transaction()
+            producer.produce(topic, b"%d-%d" % (round_number, number), partition=0)
+            producer.flush(20)
+        for number, producer in enumerate(producers):
+            if (round_number + number) % 2:
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+                committed.append(b"%d-%d" % (round_number, number))
+    everything = read(spark, kafka, topic).collect()
+    found = read(spark, kafka, topic, **{"kafka.isolation.level": "read_committed"})
+    assert len(everything) == 12
+    assert sorted(bytes(row.value) for row in found.collect()) == sorted(committed)
+    assert found.where("offset >= 5").count() == len(
+        [row for row in everything if row.offset >= 5 and bytes(row.value) in committed]
+    )
+
+
+def test_an_open_transaction_ends_a_committed_read(spark: SparkSession, kafka: KafkaProcess, topic: str) -> None:
+    produce(kafka.bootstrap, topic, [b"before"], partition=0)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
     producer.init_transactions(30)
-    for number, end in enumerate((producer.commit_transaction, producer.abort_transaction)):
-        producer.begin_transaction()
-        producer.produce(topic, b"%d" % number, partition=0)
-        producer.flush(20)
-        end(30)
-    everything = [bytes(row.value) for row in read(spark, kafka, topic).collect()]
-    committed = read(spark, kafka, topic, **{"kafka.isolation.level": "read_committed"})
-    assert everything == [b"0", b"1"]
-    assert [bytes(row.value) for row in committed.collect()] == [b"0"]
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush(20)
+    produce(kafka.bootstrap, topic, [b"after"], partition=0)
+    committed = {"kafka.isolation.level": "read_committed"}
+    assert [bytes(row.value) for row in read(spark, kafka, topic, **committed).collect()] == [b"before"]
+    producer.commit_transaction(30)
+    found = [bytes(row.value) for row in read(spark, kafka, topic, **committed).collect()]
+    assert found == [b"before", b"open", b"after"]
 
 
 def test_a_stream_commits_to_its_group_and_goes_on_from_it(
@@ -106,7 +134,18 @@ def test_a_stream_commits_to_its_group_and_goes_on_from_it(
     assert [bytes(row.value) for row in rest] == [b"c"]
 
 
-@pytest.mark.skipif(not IS_FULL, reason="with `make proof`")
+@in_proof
+def test_a_micro_batch_in_a_transaction_is_written_once_wherever_its_driver_is_killed(
+    kafka: KafkaProcess, kafka_admin: Admin, tmp_path: Path
+) -> None:
+    target = f"topic-{uuid.uuid4().hex[:8]}"
+    kafka_admin.create_topic(target, sink_driver.PARTITIONS, 1)
+    query = tmp_path / str(uuid.uuid4())
+    query.mkdir()
+    assert sink_driver.Sink(kafka.bootstrap, target, query).write_under_kills("receive") > 15
+
+
+@in_proof
 @pytest.mark.timeout(600)  # two drivers are started, on whatever else the machine does
 def test_a_driver_that_is_killed_copies_every_record_once(
     kafka: KafkaProcess, kafka_admin: Admin, topic: str, tmp_path: Path

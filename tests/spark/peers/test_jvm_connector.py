@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from skylog.client import Admin
 from skylog.model import TopicPartition
 from skylog.testing import BrokerProcess, wait_until
-from tests.proof import some
+from tests.proof import in_proof, some
 from tests.spark.peers.conftest import Peer
 
 START_MS = 1_700_000_000_000
@@ -168,6 +168,7 @@ def test_keyed_rows_lie_in_the_same_partitions(peer: Peer, broker: BrokerProcess
 
 
 @pytest.mark.parametrize("form", some(["skylog", "kafka"], usual=1))
+@in_proof
 def test_a_stream_that_one_sink_writes_the_other_source_reads(
     peer: Peer, broker: BrokerProcess, admin: Admin, numbers: str, form: str, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""`spark.read.format("skylog")`: rows, options, filters, and what is said when something is wrong."""
+"""`spark.read.format("skylog")`: rows, options, filters and error messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as everybody does
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from skylog.client import Admin
+from skylog.spark.reading.message_reader import read_messages
+from skylog.spark.reading.options import read_options
+from skylog.spark.reading.range_reader import fetch_settings, read_batches
+from skylog.spark.reading.ranges import ReadRange
+from skylog.spark.schema import arrow_schema, record_schema
 from skylog.testing import BrokerProcess
 from tests.spark.conftest import Topics
 
@@ -181,15 +186,19 @@ def test_more_than_one_fetch_is_read_in_order(topics: Topics, skylog_topic: str)
     assert all(row.value == b"%06d" % row.offset * 200 for row in rows)
 
 
-def test_read_committed_goes_through_the_library_and_gives_the_same_rows(topics: Topics, numbers: str) -> None:
-    plain = topics.read(numbers, includeHeaders="true", startingOffsets=per_partition(numbers, 3, 9))
-    library = topics.read(
-        numbers,
-        includeHeaders="true",
-        startingOffsets=per_partition(numbers, 3, 9),
-        **{"kafka.isolation.level": "read_committed", "kafka.max.poll.records": "500"},
-    )
-    assert sorted(plain.collect(), key=str) == sorted(library.collect(), key=str)
+def test_reading_through_the_library_gives_the_same_rows(topics: Topics, numbers: str) -> None:
+    given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": numbers, "kafka.max.poll.records": "500"}
+    options = read_options(given, is_stream=False)
+    part = ReadRange(numbers, 1, 3, 25)
+    schema = arrow_schema(record_schema(with_headers=True))
+    found = [row for batch in read_messages(options, part, schema) for row in batch.to_pylist()]
+    assert [row["offset"] for row in found] == list(range(3, 25))
+    assert found == [row for batch in read_batches(fetch_settings(options), part, schema) for row in batch.to_pylist()]
+
+
+def test_read_committed_reads_what_no_transaction_wrote(topics: Topics, numbers: str) -> None:
+    committed = topics.read(numbers, **{"kafka.isolation.level": "read_committed"})
+    assert sorted(committed.collect(), key=str) == sorted(topics.read(numbers).collect(), key=str)
 
 
 @pytest.fixture
@@ -205,7 +214,8 @@ def shortened(topics: Topics, skylog_topic: str, skylog_admin: Admin) -> str:
 
 def test_lost_offsets_are_an_error_that_says_what_to_do(topics: Topics, shortened: str) -> None:
     with pytest.raises(
-        Exception, match=rf"{shortened}-0: offset 4 is wanted, but the log starts at offset 10.*failOnDataLoss=false"
+        Exception,
+        match=rf"{shortened}-0: offset 4 was requested, but the log starts at offset 10.*failOnDataLoss=false",
     ):
         topics.read(shortened, startingOffsets=per_partition(shortened, 4)).count()
 
@@ -216,7 +226,7 @@ def test_lost_offsets_are_passed_over_if_that_is_asked_for(topics: Topics, short
 
 
 def test_offsets_that_were_never_written_are_an_error(topics: Topics, shortened: str) -> None:
-    with pytest.raises(Exception, match=rf"{shortened}-0: offset 99 is wanted, but the log ends at offset 20"):
+    with pytest.raises(Exception, match=rf"{shortened}-0: offset 99 was requested, but the log ends at offset 20"):
         topics.read(shortened, endingOffsets=per_partition(shortened, 100)).count()
 
 
@@ -242,6 +252,13 @@ def test_filters_narrow_what_is_read(topics: Topics, numbers: str, condition: st
     assert frame.rdd.getNumPartitions() == max(tasks, 1)
 
 
+def test_spark_keeps_narrowed_ranges_for_all_queries_on_a_frame(topics: Topics, numbers: str) -> None:
+    """Why pushDownFilters is off by default. If this fails, Spark has changed, and it can be on."""
+    frame = topics.read(numbers, pushDownFilters="true")
+    assert frame.where("partition = 0").count() == COUNT
+    assert frame.count() == COUNT  # of 2 * COUNT
+
+
 def test_filters_leave_other_queries_on_a_frame_alone(topics: Topics, numbers: str) -> None:
     frame = topics.read(numbers)
     assert frame.where("partition = 0").union(frame.where("partition = 1")).count() == 2 * COUNT
@@ -251,8 +268,8 @@ def test_filters_leave_other_queries_on_a_frame_alone(topics: Topics, numbers: s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "one of the options assign, subscribe, subscribePattern must be given"),
-        ({"subscribe": "a", "assign": "{}"}, "only one of the options assign, subscribe, subscribePattern"),
+        ({}, "set one of the options assign, subscribe, subscribePattern"),
+        ({"subscribe": "a", "assign": "{}"}, "set only one of the options assign, subscribe, subscribePattern"),
         ({"subscribe": " "}, "option 'subscribe' is empty"),
         (
             {"subscribe": "a", "startingOfsets": "earliest"},
@@ -261,7 +278,7 @@ def test_filters_leave_other_queries_on_a_frame_alone(topics: Topics, numbers: s
         ({"subscribe": "a", "minPartitions": "0"}, "minPartitions=0: must be at least 1"),
         ({"subscribe": "a", "includeHeaders": "perhaps"}, "includeHeaders=perhaps: expected true or false"),
         ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "'kafka.auto.offset.reset' is not supported"),
-        ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay=soon: expected a time"),
+        ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay=soon: expected a duration"),
     ],
 )
 def test_wrong_options_are_refused_when_the_frame_is_made(
@@ -277,8 +294,8 @@ def test_wrong_options_are_refused_when_the_frame_is_made(
         ({"startingOffsets": "latest"}, "startingOffsets cannot be latest for a batch"),
         ({"endingOffsets": "earliest"}, "not earliest or committed"),
         ({"startingOffsets": "yesterday"}, "startingOffsets=yesterday: expected earliest, latest, committed or JSON"),
-        ({"startingOffsets": '{"%s": {"0": 1}}'}, "startingOffsets says nothing of %s-1"),
-        ({"startingOffsets": "committed"}, "startingOffsets=committed needs the option groupId"),
+        ({"startingOffsets": '{"%s": {"0": 1}}'}, "startingOffsets has no entry for %s-1"),
+        ({"startingOffsets": "committed"}, "startingOffsets=committed requires the option groupId"),
         ({"startingTimestamp": "1800000000000"}, "has no record at or after 1800000000000 ms"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The vectorised decoder gives what the plain reader of `skylog.records` gives, for anything that can be written."""
+"""The vectorised decoder gives the same records as the plain reader of `skylog.records`, for any input."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylog.model import TopicPartition
-from skylog.records import Codec, InvalidBatchError, Record, build_batch, read_records, stamp_append_time
-from skylog.spark.reading import record_starts
-from skylog.spark.reading.batches import cut, payloads, wanted
+from skylog.records import Codec, InvalidBatchError, Record, build_batch, read_records, record_starts, stamp_append_time
+from skylog.spark.reading.batches import batches_in_range, cut, payloads
 from skylog.spark.reading.columns import RecordColumns
 from skylog.spark.schema import arrow_schema, record_schema
 
@@ -30,7 +29,7 @@ FOREVER = 2**62
 def decode(fetched: bytes | bytearray, start_offset: int = 0, end_offset: int = FOREVER) -> list[dict[str, Any]]:
     view = memoryview(bytearray(fetched))
     headers, positions = cut(view, PARTITION)
-    chosen = wanted(headers, start_offset, end_offset)
+    chosen = batches_in_range(headers, start_offset, end_offset)
     columns = RecordColumns(PARTITION, SCHEMA)
     found: list[dict[str, Any]] = []
     if chosen.any():
@@ -127,9 +126,9 @@ def test_long_batches_are_read_by_many_lanes(monkeypatch: pytest.MonkeyPatch) ->
     one_by_one: list[int] = []
     follow_one = record_starts._follow_one
 
-    def follow(raw: memoryview, position: int, stop: int, found: list[int]) -> bool:
+    def follow(raw: memoryview, position: int, stop: int, found: list[int], with_lengths: bool) -> bool:
         before = len(found)
-        result = follow_one(raw, position, stop, found)
+        result = follow_one(raw, position, stop, found, with_lengths)
         one_by_one.append(len(found) - before)
         return result
 
@@ -161,7 +160,7 @@ def test_a_batch_that_compaction_has_emptied_has_no_rows() -> None:
     assert [row["offset"] for row in decode(empty + build_batch([Record(value=b"a")], base_offset=5))] == [5]
 
 
-def test_an_incomplete_last_batch_is_left_for_the_next_answer() -> None:
+def test_an_incomplete_last_batch_is_left_for_the_next_response() -> None:
     whole, cut_off = build_batch([Record(value=b"a")]), build_batch([Record(value=b"b")], base_offset=1)
     assert [row["value"] for row in decode(whole + cut_off[:-1])] == [b"a"]
     assert [row["value"] for row in decode(whole + cut_off[:40])] == [b"a"]

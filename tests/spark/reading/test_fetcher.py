@@ -1,4 +1,4 @@
-"""Executors read whole batches from the leader: in every version of Fetch, across restarts, and past what is lost."""
+"""Executors read whole batches from the leader: in every version of Fetch, across restarts, and past lost offsets."""
 
 from __future__ import annotations
 
@@ -77,16 +77,18 @@ def test_lost_offsets_are_named_with_the_start_of_the_log(
     settings: FetchSettings, hundred: str, skylog_admin: Admin
 ) -> None:
     skylog_admin.delete_records(hundred, {0: 35})
-    with pytest.raises(DataLossError, match=f"{hundred}-0: offset 20 is wanted, but the log starts at offset 35"):
+    with pytest.raises(DataLossError, match=f"{hundred}-0: offset 20 was requested, but the log starts at offset 35"):
         offsets(settings, hundred, 20, 100)
     assert offsets(settings._replace(fail_on_data_loss=False), hundred, 20, 100) == list(range(35, 100))
     assert offsets(settings._replace(fail_on_data_loss=False), hundred, 20, 30) == []
 
 
 def test_offsets_past_the_end_are_named_with_the_end_of_the_log(settings: FetchSettings, hundred: str) -> None:
-    with pytest.raises(ShortenedLogError, match=f"{hundred}-0: offset 150 is wanted, but the log ends at offset 100"):
+    with pytest.raises(
+        ShortenedLogError, match=f"{hundred}-0: offset 150 was requested, but the log ends at offset 100"
+    ):
         offsets(settings, hundred, 150, 200)
-    with pytest.raises(ShortenedLogError, match="offset 119 is wanted"):
+    with pytest.raises(ShortenedLogError, match="offset 119 was requested"):
         offsets(settings._replace(patience_s=0), hundred, 50, 120)
     assert offsets(settings._replace(patience_s=0, fail_on_data_loss=False), hundred, 50, 120) == list(range(50, 100))
 
@@ -114,7 +116,7 @@ def test_the_next_bootstrap_server_is_asked_if_the_first_is_away(settings: Fetch
 
 def test_patience_ends_with_the_reason() -> None:
     settings = FetchSettings("127.0.0.1:1", patience_s=0)
-    with pytest.raises(ConnectionLostError, match=r"no broker can be reached at 127\.0\.0\.1:1"):
+    with pytest.raises(ConnectionLostError, match=r"cannot connect to a broker at 127\.0\.0\.1:1"):
         offsets(settings, "any", 0, 10)
 
 
@@ -134,8 +136,8 @@ def test_a_broker_that_says_nothing_is_given_up(silent_port: int) -> None:
         BrokerConnection("127.0.0.1", silent_port, 0.1)
 
 
-def test_a_version_that_nobody_shares_is_an_error(skylog_broker: BrokerProcess) -> None:
+def test_an_api_without_a_common_version_is_an_error(skylog_broker: BrokerProcess) -> None:
     with contextlib.closing(BrokerConnection("127.0.0.1", skylog_broker.port, 5)) as connection:
         connection._versions.clear()
-        with pytest.raises(KafkaError, match="speaks Fetch None"):
+        with pytest.raises(KafkaError, match="supports Fetch versions None"):
             connection.version(FetchRequest, 12)

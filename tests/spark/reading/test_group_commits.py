@@ -1,4 +1,4 @@
-"""Commits for a group without members, on a broker that comes and goes."""
+"""Commits for a group without members, with a broker that restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("skylog")`: micro-batches, their limits, restarts, and what comes and goes meanwhile."""
+"""`spark.readStream.format("skylog")`: micro-batches, their limits, restarts, and partitions that come and go."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from skylog.client import Admin, ConsumerGroups
 from skylog.spark.source import SkylogSource
 from skylog.testing import BrokerProcess, produce, wait_until
+from tests.proof import in_proof
 from tests.spark.conftest import Topics
 
 
@@ -38,7 +39,7 @@ class Collected:
         return writer.trigger(**trigger or {"processingTime": "0 seconds"}).start()
 
     def run(self, frame: DataFrame) -> list[dict[str, list[int]]]:
-        """Everything that there is now; what this run has delivered."""
+        """Process the available records, and return the records that this run has delivered."""
         before = len(self.batches)
         query = self.start(frame, availableNow=True)
         try:
@@ -93,6 +94,7 @@ def test_what_is_there_is_read_once_across_restarts(
     assert collected.run(frame) == [{f"{two}-1": [5, 6, 7]}]
 
 
+@in_proof
 def test_a_stream_starts_at_the_end_if_nothing_is_said(
     topics: Topics, two: str, collected: Collected, send: Callable[..., None]
 ) -> None:
@@ -187,10 +189,13 @@ def overrun(topics: Topics, two: str, collected: Collected, send: Callable[..., 
 def test_a_query_that_retention_has_overtaken_fails_and_says_where(
     topics: Topics, overrun: str, collected: Collected
 ) -> None:
-    with pytest.raises(Exception, match=rf"{overrun}-0: offset 5 is wanted, but the log starts at offset 8.*3 offsets"):
+    with pytest.raises(
+        Exception, match=rf"{overrun}-0: offset 5 was requested, but the log starts at offset 8.*3 offsets"
+    ):
         collected.run(topics.stream(overrun))
 
 
+@in_proof
 def test_a_query_that_retention_has_overtaken_goes_on_if_told_so(
     topics: Topics, overrun: str, collected: Collected
 ) -> None:
@@ -205,7 +210,7 @@ def test_a_topic_that_was_made_anew_is_noticed(
     skylog_admin.delete_topics([two])
     skylog_admin.create_topic(two, 2)
     send(two, 2)
-    with pytest.raises(Exception, match=rf"{two}-0: offset 4 is wanted, but the log ends at offset 2"):
+    with pytest.raises(Exception, match=rf"{two}-0: offset 4 was requested, but the log ends at offset 2"):
         collected.run(topics.stream(two))
 
 
@@ -231,6 +236,7 @@ def test_progress_is_committed_to_the_group_and_shows_as_lag(
     assert {each.partition.partition: each.lag for each in found.partitions} == {0: 4, 1: 0}
 
 
+@in_proof
 def test_a_group_is_up_to_date_when_available_now_has_ended(
     topics: Topics, two: str, collected: Collected, send: Callable[..., None]
 ) -> None:
@@ -253,6 +259,7 @@ def test_a_new_query_starts_where_its_group_stands(
     assert collected.all_of(f"{two}-0") == [7, 8, 9]
 
 
+@in_proof
 def test_a_minimum_holds_micro_batches_back_until_there_is_enough(
     topics: Topics, two: str, collected: Collected, send: Callable[..., None]
 ) -> None:
@@ -270,7 +277,7 @@ def test_a_minimum_holds_micro_batches_back_until_there_is_enough(
 
 
 def test_ending_offsets_are_refused(topics: Topics, two: str, collected: Collected) -> None:
-    with pytest.raises(Exception, match="'endingOffsets' is not for streaming queries"):
+    with pytest.raises(Exception, match="'endingOffsets' is not supported for streaming queries"):
         collected.run(topics.stream(two, endingOffsets="latest"))
 
 

@@ -1,4 +1,4 @@
-"""Drivers that tests may kill or give other masters: `python -m tests.spark.writing.sink_job JOB ...`."""
+"""Drivers that tests can kill or run with other masters: `python -m tests.spark.writing.sink_job JOB ...`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def session(master: str) -> SparkSession:
     return builder.master(master).config(map=settings).getOrCreate()  # type: ignore[no-any-return]  # untyped
 
 
-def copy(bootstrap: str, source: str, target: str, checkpoint: str, per_trigger: str = "10000") -> None:
+def copy(
+    bootstrap: str, source: str, target: str, checkpoint: str, per_trigger: str = "10000", transactional: str = "false"
+) -> None:
     """Copy everything that `source` has, in many micro-batches and small batches. Tasks are tried three times."""
     rows = session("local[2,3]").readStream.format("skylog").option("kafka.bootstrap.servers", bootstrap)
     rows = rows.option("subscribe", source).option("startingOffsets", "earliest")
@@ -26,6 +28,7 @@ def copy(bootstrap: str, source: str, target: str, checkpoint: str, per_trigger:
         rows.load().select("key", "value").writeStream.format("skylog").option("kafka.bootstrap.servers", bootstrap)
     )
     writer = writer.option("topic", target).option("kafka.batch.size", 4000).option("kafka.max.request.size", 8000)
+    writer = writer.option("transactional", transactional)
     writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
 
 

@@ -1,4 +1,4 @@
-"""Staged files without Spark: what a task would hand to the driver."""
+"""Creates staged files without Spark, as a task would return them to the driver."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from skylog.spark.writing.write_options import WriteOptions, write_options
 BATCH_BYTES = 400
 
 
-def sink_options(bootstrap: str, **kafka: str) -> WriteOptions:
+def sink_options(bootstrap: str, *, transactional: bool = False, **kafka: str) -> WriteOptions:
     given = {f"kafka.{key.replace('_', '.')}": value for key, value in kafka.items()}
-    return write_options({"kafka.bootstrap.servers": bootstrap, **given})
+    return write_options({"kafka.bootstrap.servers": bootstrap, "transactional": str(transactional).lower(), **given})
 
 
 def stage_values(
@@ -32,7 +32,7 @@ def stage_values(
     task: int = 0,
     batch_bytes: int = BATCH_BYTES,
 ) -> StagedFile:
-    """Values in turn to each partition, in batches of a few records."""
+    """Stage values round-robin for each partition, in batches of a few records."""
     file = StagingFile(directory, batch_id, task)
     rows = RecordRows(pa.array(values, pa.large_binary()), None, None, np.full(len(values), 1_700_000_000_000))
     for target, header, records in encode(rows, np.arange(len(values)) % partitions, Codec.NONE, batch_bytes):

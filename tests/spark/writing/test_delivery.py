@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,31 +15,12 @@ from skylog.spark.writing.delivery import abandon_micro_batch, deliver, deliver_
 from skylog.spark.writing.manifest import ManifestFile
 from skylog.testing import BrokerProcess, consume
 from tests.broker.process import BrokerThread
+from tests.present import present
 
+from .sink_driver import Killed, killed_at
 from .sink_staged import sink_options, stage_values
 
 VALUES = [b"%04d" % number for number in range(300)]
-
-
-class Killed(BaseException):
-    """Stands for the end of a process: nobody catches it."""
-
-
-def killed_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, number: int, *, after: bool) -> None:
-    """Let the `number`th call of a method be the last thing that happens, before or after it has been done."""
-    original: Callable[..., Any] = getattr(owner, method)
-    calls = iter(range(1, 1_000_000))
-
-    def call(*args: Any) -> Any:
-        is_last = next(calls) == number
-        if is_last and not after:
-            raise Killed
-        result = original(*args)
-        if is_last:
-            raise Killed
-        return result
-
-    monkeypatch.setattr(owner, method, call)
 
 
 @pytest.fixture
@@ -52,7 +31,7 @@ def topic(skylog_admin: Admin) -> str:
 
 
 def values(broker: BrokerProcess, topic: str) -> list[bytes]:
-    return sorted(message.value for message in consume(broker.bootstrap, topic))
+    return sorted(present(message.value) for message in consume(broker.bootstrap, topic))
 
 
 CRASHES = [
@@ -90,7 +69,7 @@ def test_an_interrupted_micro_batch_is_finished_even_if_the_broker_has_forgotten
             killed_at(patch, BrokerConnection, "receive", 20, after=True)
             with pytest.raises(Killed):
                 deliver_micro_batch(options, staging, 1, [stage_values(staging, "t", VALUES, batch_id=1)])
-        assert broker.look(lambda inside: inside.partitions.get("t", 0).log.producers.expire(1 << 62)) == 1
+        assert broker.look(lambda inside: inside.replicas.leader("t", 0).log.producers.expire(1 << 62)) == 1
         deliver_micro_batch(options, staging, 1, [stage_values(staging, "t", VALUES, batch_id=1)])
         assert [message.value for message in consume(bootstrap, "t")] == VALUES
 
@@ -158,13 +137,13 @@ def test_a_batch_job_removes_its_files(skylog_broker: BrokerProcess, topic: str,
     assert not list(tmp_path.iterdir())
 
 
-def test_a_stream_is_warned_once_if_what_it_remembers_lies_in_a_temporary_directory(
+def test_a_stream_whose_manifest_is_in_a_temporary_directory_is_warned_once(
     skylog_broker: BrokerProcess, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = sink_options(skylog_broker.bootstrap)
     for batch_id in range(2):
         deliver_micro_batch(options, tmp_path, batch_id, [stage_values(tmp_path, topic, [b"a"], batch_id=batch_id)])
     assert [record.message for record in caplog.records if "stagingLocation" in record.message] == [
-        f"{tmp_path} is a directory for temporary files: if it is lost, or the query goes on elsewhere, an interrupted "
-        "micro-batch is written twice; set the option stagingLocation to a directory that stays"
+        f"{tmp_path} is a temporary directory: if it is lost, or the query continues on another machine, an "
+        "interrupted micro-batch is written twice; set the option stagingLocation to a persistent directory"
     ]

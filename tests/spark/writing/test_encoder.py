@@ -1,4 +1,4 @@
-"""Columns to batches: what is encoded is what was given, whatever the codec and the sizes."""
+"""Encoding columns as batches: decoding gives the same rows, for every codec and size."""
 
 from __future__ import annotations
 

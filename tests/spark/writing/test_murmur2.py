@@ -1,4 +1,4 @@
-"""The hash of keys against Java's formula, written down once more in the plainest way."""
+"""The hash of keys, compared with a plain implementation of Java's formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending against a real broker, with connections and brokers that go away in the middle."""
+"""Sending to a real broker, with connections and brokers that fail in the middle."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from skylog.spark.wire import BrokerConnection, ConnectionLostError
 from skylog.spark.writing.delivery import deliver
 from skylog.spark.writing.publisher import RecordTooLargeError
 from skylog.testing import BrokerProcess, consume
+from tests.present import present
 
 from .sink_staged import sink_options, stage_values
 
@@ -29,7 +30,7 @@ def topic() -> str:
 
 
 def after_requests(monkeypatch: pytest.MonkeyPatch, number: int, action: Any) -> None:
-    """Do something to the connection once so many produce requests have been sent."""
+    """Do something to the connection after this many produce requests."""
     original = BrokerConnection.send
     counter = iter(range(1, 1_000_000))
 
@@ -44,7 +45,7 @@ def after_requests(monkeypatch: pytest.MonkeyPatch, number: int, action: Any) ->
 def per_partition(broker: BrokerProcess, topic: str) -> dict[int, list[bytes]]:
     found: dict[int, list[bytes]] = {}
     for message in consume(broker.bootstrap, topic):
-        found.setdefault(message.partition, []).append(message.value)
+        found.setdefault(message.partition, []).append(present(message.value))
     return found
 
 

@@ -14,7 +14,7 @@ from skylog.spark.writing.staging import (
     StagedFile,
     StagingFile,
     check_files,
-    lasting_directory,
+    durable_directory,
     remove_staged,
     staging_directory,
 )
@@ -74,12 +74,12 @@ def test_files_lie_where_the_options_say_or_else_in_a_directory_that_does_not_la
     given: dict[str, str], expected: str | None
 ) -> None:
     options = write_options({"kafka.bootstrap.servers": "127.0.0.1:9092", **given})
-    assert lasting_directory(options) == (Path(expected) if expected else None)
+    assert durable_directory(options) == (Path(expected) if expected else None)
     if expected is None:
         assert staging_directory(options).is_relative_to(tempfile.gettempdir())
 
 
 def test_a_staging_location_that_is_no_directory_is_refused() -> None:
     options = write_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "stagingLocation": "s3://bucket/staging"})
-    with pytest.raises(OptionError, match="stagingLocation=s3://bucket/staging: expected a directory"):
+    with pytest.raises(OptionError, match="stagingLocation=s3://bucket/staging: a stream needs a mounted directory"):
         staging_directory(options)

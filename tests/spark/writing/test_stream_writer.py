@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import StringType, StructField, StructType
 
 from skylog.client import Admin
+from skylog.spark.source import SkylogSource
 from skylog.testing import consume, produce
+from tests.present import present
+from tests.proof import in_proof
 from tests.spark.conftest import Topics
 
 
@@ -29,7 +34,7 @@ def target(skylog_admin: Admin) -> str:
 
 
 def copy(topics: Topics, source: str, target: str, checkpoint: Path, **options: Any) -> None:
-    """Copy what is there, two offsets at a time."""
+    """Copy the available records, two offsets at a time."""
     rows = topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=2).select("key", "value")
     writer = rows.writeStream.format("skylog").option("kafka.bootstrap.servers", topics.bootstrap)
     writer = writer.option("topic", target).option("checkpointLocation", str(checkpoint)).options(**options)
@@ -37,7 +42,7 @@ def copy(topics: Topics, source: str, target: str, checkpoint: Path, **options: 
 
 
 def values(topics: Topics, topic: str) -> list[bytes]:
-    return sorted(message.value for message in consume(topics.bootstrap, topic))
+    return sorted(present(message.value) for message in consume(topics.bootstrap, topic))
 
 
 def newest(directory: Path) -> Path:
@@ -54,11 +59,12 @@ def test_a_stream_is_written_and_goes_on(topics: Topics, source: str, target: st
     assert sorted(path.name for path in directory.iterdir()) == ["lock", "manifest.json"]
 
 
-@pytest.mark.parametrize("with_staging", [False, True])
+@pytest.mark.parametrize(("with_staging", "transactional"), [(False, False), (True, False), (True, True)])
 def test_a_micro_batch_whose_end_spark_does_not_know_is_not_written_again(
-    topics: Topics, source: str, target: str, tmp_path: Path, with_staging: bool
+    topics: Topics, source: str, target: str, tmp_path: Path, with_staging: bool, transactional: bool
 ) -> None:
-    options = {"stagingLocation": (tmp_path / "staging").as_uri()} if with_staging else {}
+    options: dict[str, Any] = {"stagingLocation": (tmp_path / "staging").as_uri()} if with_staging else {}
+    options["transactional"] = transactional
     produce(topics.bootstrap, source, [b"a", b"b", b"c"])
     copy(topics, source, target, tmp_path / "checkpoint", **options)
     newest(tmp_path / "checkpoint" / "commits").unlink()
@@ -69,6 +75,7 @@ def test_a_micro_batch_whose_end_spark_does_not_know_is_not_written_again(
     assert (tmp_path / "staging").exists() == with_staging
 
 
+@in_proof
 def test_a_query_with_a_new_checkpoint_writes_everything_again(
     topics: Topics, source: str, target: str, tmp_path: Path
 ) -> None:
@@ -82,5 +89,17 @@ def test_a_query_without_a_topic_is_refused(topics: Topics, source: str, tmp_pat
     produce(topics.bootstrap, source, [b"a"])
     rows = topics.stream(source, startingOffsets="earliest").select("value")
     writer = rows.writeStream.format("skylog").option("kafka.bootstrap.servers", topics.bootstrap)
-    with pytest.raises(StreamingQueryException, match="no topic is named"):
+    with pytest.raises(StreamingQueryException, match="no topic is set"):
         writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+
+
+def test_a_relative_checkpoint_is_relative_to_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors have working directories of their own: files there would not be found, and never be removed."""
+    driver, executor = tmp_path / "driver", tmp_path / "executor"
+    for directory in (driver, executor):
+        directory.mkdir()
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "checkpointLocation": "checkpoint"}
+    monkeypatch.chdir(driver)
+    sent = pickle.dumps(SkylogSource(given).streamWriter(StructType([StructField("value", StringType())]), False))
+    monkeypatch.chdir(executor)
+    assert pickle.loads(sent)._directory("query") == driver / "checkpoint" / "skylog-sink" / "query"

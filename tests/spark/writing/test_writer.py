@@ -1,4 +1,4 @@
-"""`df.write.format("skylog")`: rows arrive as they are, once, and what is wrong is said."""
+"""`df.write.format("skylog")`: rows arrive unchanged and once, and mistakes are reported."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from skylog.client import Admin
 from skylog.spark.errors import OptionError
 from skylog.spark.source import SkylogSource
 from skylog.testing import BrokerProcess, consume
+from tests.present import present
 
 ROWS = "key binary, value binary, headers array<struct<key:string,value:binary>>, partition int"
 
@@ -69,6 +70,14 @@ def test_rows_arrive_as_they_are(sink: Sink, topic: str) -> None:
     sink.write(sink.spark.createDataFrame(rows, ROWS), topic=topic)
     found = [(m.key(), m.value(), m.headers(), m.partition()) for m in messages(sink.bootstrap, topic)]
     assert found == sorted([(row[0], row[1], row[2] or None, row[3]) for row in rows], key=lambda row: row[3])
+
+
+def test_a_write_can_be_one_transaction(sink: Sink, topic: str, skylog_admin: Admin) -> None:
+    sink.write(sink.spark.range(100).selectExpr("cast(id as string) value"), topic=topic, transactional=True)
+    assert sorted(int(message.value or b"") for message in consume(sink.bootstrap, topic)) == [*range(100)]
+    ranges = skylog_admin.offset_ranges(skylog_admin.describe_topic(topic).topic_partitions)
+    ends = [found.end_offset for found in ranges.values() if found.end_offset]
+    assert sum(ends) == 100 + len(ends)  # a marker in each partition that has rows
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -145,7 +154,7 @@ def test_a_job_that_fails_writes_nothing(sink: Sink, topic: str) -> None:
     with pytest.raises(PySparkException, match="no luck"):
         sink.write(frame, topic=topic)
     assert messages(sink.bootstrap, topic) == []
-    assert not list(sink.staging.glob("0-3-*"))  # others may have ended after the job, when nobody removes anything
+    assert not list(sink.staging.glob("0-3-*"))  # other tasks may have ended after the job, when nothing is cleaned up
 
 
 def test_a_task_that_is_tried_again_writes_its_rows_once(sink: Sink, topic: str, tmp_path: Path) -> None:
@@ -161,7 +170,7 @@ def test_a_task_that_is_tried_again_writes_its_rows_once(sink: Sink, topic: str,
     rows = sink.spark.range(0, 1000, 1, 4).selectExpr("cast(id as string) value").rdd
     sink.write(sink.spark.createDataFrame(rows.mapPartitionsWithIndex(fail_once), "value string"), topic=topic)
     assert len(list(marks.iterdir())) == 4
-    assert sorted(int(m.value) for m in consume(sink.bootstrap, topic)) == list(range(1000))
+    assert sorted(int(present(m.value)) for m in consume(sink.bootstrap, topic)) == list(range(1000))
 
 
 @pytest.mark.parametrize(
@@ -170,12 +179,16 @@ def test_a_task_that_is_tried_again_writes_its_rows_once(sink: Sink, topic: str,
         ("'v' value; cast(null as string) topic", {}, "column 'topic' has a null"),
         ("'v' value; 4 partition", {"topic": "TOPIC"}, "column 'partition' has 4; topic 'TOPIC' has partitions 0 to 3"),
         ("'v' value", {"topic": "no good!"}, "cannot write to topic 'no good!'"),
-        ("'v' value", {"topic": "t", "mode": "overwrite"}, "can only be appended to"),
-        ("'v' value", {"topic": "t", "stagingLocation": "s3://bucket"}, "expected a directory that can be mounted"),
-        ("repeat('v', 2000) value", {"topic": "TOPIC", "kafka.max.request.size": "1000"}, "raise kafka.max.request"),
+        ("'v' value", {"topic": "t", "mode": "overwrite"}, "a topic is append-only"),
+        ("'v' value", {"topic": "t", "stagingLocation": "dbfs:/sink"}, "expected a directory that the driver and all"),
+        (
+            "repeat('v', 2000) value",
+            {"topic": "TOPIC", "kafka.max.request.size": "1000"},
+            "raise the option kafka.max.request",
+        ),
     ],
 )
-def test_what_is_wrong_is_said(sink: Sink, topic: str, rows: str, options: dict[str, str], message: str) -> None:
+def test_mistakes_are_reported(sink: Sink, topic: str, rows: str, options: dict[str, str], message: str) -> None:
     frame = sink.spark.range(1).selectExpr(*rows.split("; "))
     with pytest.raises(PySparkException) as raised:
         sink.write(frame, **{key: value.replace("TOPIC", topic) for key, value in options.items()})
@@ -189,17 +202,17 @@ PLACES = ArrayType(StringType())
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ([StructField("key", StringType())], {"topic": "t"}, "required column 'value' is not there; columns: key"),
-        ([VALUE], {}, "no topic is named"),
-        ([StructField("value", LongType())], {"topic": "t"}, "'value' has type bigint; it must be string or binary"),
-        ([VALUE, StructField("partition", LongType())], {"topic": "t"}, "'partition' has type bigint; it must be int"),
+        ([StructField("key", StringType())], {"topic": "t"}, "required column 'value' is missing; columns: key"),
+        ([VALUE], {}, "no topic is set"),
+        ([StructField("value", LongType())], {"topic": "t"}, "'value' has type bigint; cast it to string or binary"),
+        ([VALUE, StructField("partition", LongType())], {"topic": "t"}, "'partition' has type bigint; cast it to int"),
         ([VALUE, StructField("headers", PLACES)], {"topic": "t"}, "column 'headers' has type array<string>"),
         ([VALUE], {"topik": "t"}, "did you mean 'topic'"),
         ([VALUE], {"topic": "t", "kafka.compression.type": "rar"}, "expected one of none, gzip"),
-        ([VALUE], {"topic": "t", "kafka.security.protocol": "SSL"}, "plain connections only"),
+        ([VALUE], {"topic": "t", "kafka.security.protocol": "SSL"}, "supports PLAINTEXT only"),
     ],
 )
-def test_what_is_wrong_is_said_before_a_task_starts(
+def test_mistakes_are_reported_before_a_task_starts(
     columns: list[StructField], options: dict[str, str], message: str
 ) -> None:
     source = SkylogSource({"kafka.bootstrap.servers": "127.0.0.1:1", **options})

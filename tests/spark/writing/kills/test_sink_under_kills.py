@@ -1,6 +1,7 @@
 """The sink while its processes are killed: a stream writes each record once, a batch job each at least once.
 
-All of it is for `make proof`. The short form is test_delivery.py and test_stream_writer.py, in which single steps fail.
+All of it is for `make proof`. The short forms are test_delivery.py, test_transaction.py and test_stream_writer.py, in
+which single steps fail.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from skylog.client import Admin
 from skylog.model import TopicPartition
 from skylog.testing import BrokerProcess, wait_until
-from tests.proof import IS_FULL
+from tests.proof import in_proof
 from tests.spark.chance import chance
 from tests.spark.writing.sink_process import SinkJob
 
@@ -65,7 +66,7 @@ class Target:
         return sum(found.end_offset for found in self._admin.offset_ranges(keys).values())
 
     def wait_for(self, count: int, job: SinkJob) -> bool:
-        """Whether so many records are there before the job ends."""
+        """Return whether the topic has this many records before the job ends."""
         wait_until(lambda: self.written() >= count or not job.is_running, f"{count} records in {self.topic}", 300)
         return self.written() >= count
 
@@ -75,10 +76,11 @@ def target(skylog_admin: Admin) -> Target:
     return Target(skylog_admin)
 
 
-@pytest.mark.skipif(not IS_FULL, reason="with `make proof`")
+@in_proof
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("transactional", ["false", "true"])
 def test_a_stream_is_written_once_although_processes_are_killed(
-    skylog_broker: BrokerProcess, skylog_admin: Admin, target: Target, tmp_path: Path
+    skylog_broker: BrokerProcess, skylog_admin: Admin, target: Target, tmp_path: Path, transactional: str
 ) -> None:
     source = f"source-{uuid.uuid4().hex[:8]}"
     skylog_admin.create_topic(source, PARTITIONS)
@@ -87,10 +89,10 @@ def test_a_stream_is_written_once_although_processes_are_killed(
     victims = drawn.sample(VICTIMS, KILLS)
     killed: list[tuple[str, int]] = []
     for _ in range(RUNS):
-        with SinkJob("copy", skylog_broker.bootstrap, source, target.topic, tmp_path, PER_TRIGGER) as job:
+        arguments = (skylog_broker.bootstrap, source, target.topic, tmp_path, PER_TRIGGER, transactional)
+        with SinkJob("copy", *arguments) as job:
             while victims and job.is_running:
-                left = COUNT - target.written()
-                enough = COUNT - left + drawn.randrange(1, left // (len(victims) + 1))
+                enough = target.written() + drawn.randrange(1, COUNT // (2 * KILLS))  # aborted records count, too
                 if target.wait_for(enough, job) and job.kill(victims[0]):
                     killed.append((victims.pop(0), target.written()))
             if job.wait(400) == 0 and not victims:
@@ -101,7 +103,7 @@ def test_a_stream_is_written_once_although_processes_are_killed(
     assert found.min() == found.max() == 1, killed
 
 
-@pytest.mark.skipif(not IS_FULL, reason="with `make proof`")
+@in_proof
 def test_a_batch_job_whose_driver_dies_while_sending_writes_again_what_it_had_sent(
     skylog_broker: BrokerProcess, target: Target, tmp_path: Path
 ) -> None:
@@ -117,5 +119,5 @@ def test_a_batch_job_whose_driver_dies_while_sending_writes_again_what_it_had_se
         assert job.wait(400) == 0
     found = counts(skylog_broker.bootstrap, target.topic, total)
     assert found.min() == 1
-    assert sent <= found.sum() - total < total  # what was on its way may have come after the kill
-    assert sorted(tmp_path.iterdir()) == left  # of the first run; nobody knows whether it still needs them
+    assert sent <= found.sum() - total < total  # records in flight may be stored after the kill
+    assert sorted(tmp_path.iterdir()) == left  # of the first run; it is unknown whether it still needs them

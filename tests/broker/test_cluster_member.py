@@ -1,0 +1,202 @@
+"""How a broker joins its cluster: what it may still be after it has lost its session, or its data."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from skylog.broker import ServerConfig, cluster_member, standalone_broker
+from skylog.broker.cluster_member import ClusterMember
+from skylog.cluster import ClusterMetadata, EmbeddedStore
+from skylog.cluster.image import NO_LEADER
+from skylog.errors import SkylogError
+
+from .loop_cluster import LoopCluster, soon
+
+
+def test_a_broker_whose_session_expires_keeps_its_partitions(tmp_path: Path) -> None:
+    """Also in the process that was started with an empty data directory."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            await cluster.expire(1)
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+            assert cluster.image().in_sync_replicas == (1,)
+            await cluster.append(1, b"b")
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_crashes_at_its_start_is_still_one_that_has_lost_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the second start would find its own empty directory, and lead with that (KAFKA-14139)."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create("t", [1, 2])
+            await cluster.append(1, b"acknowledged")
+            await cluster.crash(2)
+            await cluster.until_in_sync(1)
+            await cluster.crash(1)
+            shutil.rmtree(cluster.data_dir(1))
+
+            async def crash(*_: object, **__: object) -> None:
+                raise SkylogError("killed")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(ClusterMember, "_resign", crash)
+                with pytest.raises(SkylogError):
+                    await cluster.start(1)
+            await cluster.start(1, 2)
+            assert (cluster.image().leader, cluster.image().in_sync_replicas) == (NO_LEADER, ())
+            assert cluster.values(2) == [b"acknowledged"]
+            assert not cluster.partition(1).is_leader
+
+    asyncio.run(run())
+
+
+def test_a_broker_with_an_empty_data_directory_can_join_the_in_sync_set_later(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create("t", [1, 2])
+            await cluster.append(1, b"a")
+            await cluster.crash(2)
+            shutil.rmtree(cluster.data_dir(2))
+            await cluster.start(2)
+            await cluster.until_in_sync(1, 2)
+            assert cluster.values(2) == [b"a"]
+            await cluster.expire(2)
+            await cluster.until_in_sync(1, 2)
+
+    asyncio.run(run())
+
+
+def test_a_store_that_has_lost_everything_does_not_make_a_broker_remove_its_logs(tmp_path: Path) -> None:
+    """The broker leads nothing until the store is restored, then it continues."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            full, cluster.store = cluster.store, EmbeddedStore(None)
+            refused = cluster.sessions[1]
+            await refused.expire()
+            await soon(lambda: cluster.sessions[1] is not refused, "a session with the empty store")
+            first = cluster.sessions[1]
+            await soon(lambda: cluster.sessions[1] is not first, "another session with the empty store")
+            assert cluster.values(1) == [b"a"]
+            assert not cluster.partition(1).is_leader
+            cluster.store = full
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+            assert cluster.values(1) == [b"a"]
+
+    asyncio.run(run())
+
+
+def test_a_broker_of_a_cluster_refuses_logs_of_unknown_origin(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            await cluster.stop(1)
+            (cluster.data_dir(1) / "meta.properties").unlink()
+            with pytest.raises(SkylogError, match="1 logs with messages, such as t-0"):
+                await cluster.start(1)
+            assert (cluster.data_dir(1) / "t-0").exists()
+
+    asyncio.run(run())
+
+
+def test_a_broker_of_a_cluster_refuses_the_directory_of_a_standalone_one(tmp_path: Path) -> None:
+    """Also if it was the directory of the same broker before that, and has the id of the cluster."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.stop(1)
+            alone = standalone_broker(cluster.data_dir(1), ServerConfig.parse({"node.id": "1"}))
+            await alone.start("127.0.0.1", 0)
+            await alone.topics.create("t", [[1]], {})
+            await alone.stop()
+            with pytest.raises(SkylogError, match="standalone"):
+                await cluster.start(1)
+            assert (cluster.data_dir(1) / "t-0").exists()
+
+
+def test_a_broker_joins_again_whatever_went_wrong_at_its_first_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            store = cluster.membership(1).member._store
+            renew, attempts = store.renew, 0
+
+            async def renew_at_last() -> None:
+                nonlocal attempts
+                attempts += 1
+                if attempts == 1:
+                    raise ZeroDivisionError
+                await renew()
+
+            monkeypatch.setattr(cluster_member, "RENEW_INTERVAL_S", 0.01)
+            monkeypatch.setattr(store, "renew", renew_at_last)
+            await cluster.expire(1)
+            assert attempts == 2
+
+    asyncio.run(run())
+
+
+def test_a_broker_stops_if_the_store_goes_away_after_its_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is answered, but the store never reports the change."""
+    monkeypatch.setattr(cluster_member, "HAND_OVER_S", 0.2)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            monkeypatch.setattr(cluster.sessions[1], "commit", answered_only)
+            async with asyncio.timeout(20):
+                await cluster.stop(1)
+
+    asyncio.run(run())
+
+
+def test_a_session_that_expires_while_a_broker_joins_again_does_not_keep_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its registration was committed, but the session expired before the store reported it."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            first = cluster.sessions[1]
+            with monkeypatch.context() as patch:
+                patch.setattr(ClusterMetadata, "register", never_reported)
+                await first.expire()
+                await soon(lambda: cluster.membership(1).member.incarnation > 1, "the second incarnation")
+                await asyncio.sleep(0.05)
+            await cluster.sessions[1].expire()
+            await soon(lambda: 1 in cluster.brokers[1].metadata.image.brokers, "the registration")
+
+    asyncio.run(run())
+
+
+async def answered_only(_: object) -> None:
+    """Accept a commit without a report of it."""
+
+
+async def never_reported(*_: object) -> None:
+    await asyncio.get_running_loop().create_future()

@@ -1,0 +1,33 @@
+"""What the pipeline and the demo require of the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from skylog.cli.requirements import check_requirements
+from skylog.java import RequirementError
+
+from ..conftest import HAS_SPARK
+
+needs_spark = pytest.mark.skipif(not HAS_SPARK, reason="pip install -e '.[spark]'")
+
+
+@needs_spark
+def test_without_java_the_error_explains_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RequirementError, match="requires Java 17 or later, but none was found: install one"):
+        check_requirements()
+
+
+@needs_spark
+def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(RequirementError, match=r'17 or later; .*bin/java reports: openjdk version "11\.0\.2"'):
+        check_requirements()

@@ -1,0 +1,58 @@
+"""Lists in a browser: filtered while you type, sorted by any column, reached with the keyboard and on a phone."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from skylog import Admin
+from skylog.testing import produce
+from tests.console.browser.conftest import NewPage
+from tests.console.conftest import RunningConsole
+
+
+@pytest.fixture(scope="module", autouse=True)
+def listed(console: RunningConsole) -> None:
+    for number, name in enumerate(("listed-apples", "listed-pears", "listed-plums"), start=1):
+        Admin(console.broker.bootstrap).create_topic(name, number)
+        produce(console.broker.bootstrap, name, ["x"] * number * 10, partition=0)
+
+
+def test_topics_are_filtered_while_you_type_and_sorted_by_a_click(new_page: NewPage, console: RunningConsole) -> None:
+    page = new_page(console)
+    page.goto("/topics")
+    names = page.locator("#topics tbody th")
+    page.get_by_label("Name").first.press_sequentially("LISTED-P")
+    expect(names).to_have_text(["listed-pears", "listed-plums"])
+    expect(page).to_have_url(f"{console.url}/topics?sort=name&q=LISTED-P")
+    page.get_by_role("link", name="Partitions", exact=True).press("Enter")
+    expect(names).to_have_text(["listed-plums", "listed-pears"])
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("Partitions")
+    page.get_by_role("link", name="Partitions", exact=True).click()
+    expect(names).to_have_text(["listed-pears", "listed-plums"])
+
+
+def test_the_order_of_a_table_stays_when_the_page_is_updated(new_page: NewPage, console: RunningConsole) -> None:
+    page = new_page(console)
+    page.goto("/brokers/1")
+    keys = page.locator("#config-rows th")
+    page.get_by_role("button", name="Key").click()
+    first = keys.first.inner_text()
+    page.get_by_role("button", name="Key").press("Enter")
+    assert keys.last.inner_text() == first
+    page.get_by_label("Filter").fill("log.retention.ms")
+    expect(page.locator("#config-rows tr:visible")).to_have_count(1)
+
+
+def test_a_phone_and_the_keyboard_reach_every_column(new_page: NewPage, console: RunningConsole) -> None:
+    page = new_page(console, viewport={"width": 375, "height": 740})
+    for path in ("/topics", "/groups", "/cluster", "/brokers/1", "/topics/listed-pears"):
+        page.goto(path)
+        for table in page.locator(".table").all():
+            if not table.is_visible():
+                continue
+            table.focus()
+            assert table.evaluate("(it) => it === document.activeElement"), path
+            overflow = "(it) => it.scrollWidth > it.clientWidth && getComputedStyle(it).overflowX !== 'auto'"
+            assert not table.evaluate(overflow), path
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375, path

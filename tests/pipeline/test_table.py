@@ -1,0 +1,275 @@
+"""Tables as jobs and readers use them: on a disk and in an S3-compatible store."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
+
+from skylog import Admin
+from skylog.model import TopicPartition
+from skylog.pipeline import LostFilesError, Table, TableError, TableSchemaError, job
+from skylog.pipeline import table as table_module
+from skylog.pipeline.delta import upserts
+from skylog.pipeline.delta.data_files import WrittenFile, _check_seen
+from skylog.pipeline.delta.errors import ConcurrentWriterError
+from skylog.pipeline.delta.storage import Storage
+from skylog.pipeline.delta.table_log import TableLog
+from skylog.pipeline.jobs.land import LandSettings, UpkeepSettings, land
+from skylog.testing import BrokerProcess, produce
+from tests.pipeline.delta.conftest import bucket, s3
+from tests.pipeline.delta.test_table_log import SCHEMA
+from tests.pipeline.delta_readers import query
+from tests.proof import in_proof
+
+__all__ = ["bucket", "s3"]
+
+KEY = TopicPartition("t", 0)
+
+
+def append(frame: DataFrame, table: Table, start: int, end: int) -> None:
+    table.open().write(frame, {KEY: start} if start else {}, {KEY: end})
+
+
+def test_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql(
+        """SELECT 1 AS i, 2L AS l, 1.5D AS d, 'ä' AS s, true AS b, X'ff00' AS bytes, DATE'2026-03-01' AS day,
+        TIMESTAMP'2026-03-01 12:00:00.123456' AS at, CAST(1.25 AS DECIMAL(10,2)) AS money, array(1, NULL) AS a,
+        map('k', 'v') AS m, struct(1 AS x, 'y' AS y) AS st, CAST(NULL AS STRING) AS nothing"""
+    )
+    for name, partition_by in (("plain", ()), ("parts", ("day", "s", "nothing"))):
+        table = Table(tmp_path / name, partition_by=partition_by)
+        append(frame, table, 0, 1)
+        found = table.read(spark).select(*frame.columns)
+        assert found.collect() == frame.collect()
+        assert found.schema.simpleString() == frame.schema.simpleString()
+        assert polars.read_delta(str(tmp_path / name)).height == 1
+
+
+@pytest.mark.usefixtures("adaptive")
+def test_few_files_are_written_however_many_tasks_there_are(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(tmp_path / "t", partition_by=("p",))
+    append(spark.range(0, 10_000, 1, 16).selectExpr("id", "id % 3 AS p"), table, 0, 1)
+    assert len(table.log().files()) == 3
+    assert query(tmp_path / "t", "SELECT count(DISTINCT id), count(*) FROM t WHERE p = 1") == [(3333, 3333)]
+    assert {file.rows for file in table.log().files()} == {3333, 3334}
+
+
+def test_files_of_a_table_with_a_key_have_ranges_of_keys(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(tmp_path / "t", key=("id",), file_bytes=10_000)
+    rows = spark.range(0, 100_000, 1, 4).selectExpr("(id * 7919) % 100000 AS id", "sha1(string(id)) AS name")
+    append(rows, table, 0, 1)
+    before = {file.path: (file.smallest["id"], file.largest["id"]) for file in table.log().files()}
+    bounds = sorted(before.values())
+    assert len(bounds) > 4
+    assert all(largest < smallest for (_, largest), (smallest, _) in pairwise(bounds))
+    append(spark.range(50_000, 51_000).selectExpr("id", "'new' AS name"), table, 1, 2)
+    assert len(before.keys() - {file.path for file in table.log().files()}) <= 2
+    assert query(tmp_path / "t", "SELECT count(*), count(DISTINCT id), sum((name = 'new')::INT)::INT FROM t") == [
+        (100_000, 100_000, 1000)
+    ]
+
+
+@pytest.mark.usefixtures("adaptive")
+def test_small_files_are_merged_and_old_ones_deleted_while_a_reader_reads(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    for number in range(5):
+        append(spark.range(number * 10, number * 10 + 10), table, number, number + 1)
+    reader = DeltaTable(str(tmp_path / "t")).to_pyarrow_dataset()
+    assert table.optimize()["numFilesRemoved"] == 5
+    assert len(table.log().files()) == 1
+    assert reader.count_rows() == table.read(spark).count() == 50
+    assert table.vacuum() == []  # the files are younger than a week
+    assert reader.to_table().num_rows == 50
+    for path in (tmp_path / "t").glob("*.parquet"):
+        os.utime(path, (0, 0))
+    assert len(table.vacuum(keep_ms=0)) == 5
+    assert table.read(spark).count() == 50
+    append(spark.range(50, 60), table, 5, 6)  # the offsets have survived
+    assert table.offsets(["t"]) == {KEY: 6}
+
+
+@in_proof
+def test_the_driver_and_spark_find_the_same_files_with_changed_keys(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("id", "CAST(id AS STRING)", "CAST(CAST(id AS STRING) AS BINARY)"):
+        table = Table(tmp_path / name.replace(" ", ""), key=("id",))
+        for number in range(3):
+            rows = spark.range(number * 10, number * 10 + 10).selectExpr(f"{name} AS id", "'x' AS name")
+            table.open().write(rows, {KEY: number} if number else {}, {KEY: number + 1})
+        log = table.log()
+        changes = spark.sql(f"SELECT {name} AS id FROM VALUES (12), (13), (25), (99), (NULL) AS changed(id)")
+        expected = {file.path for file in log.files() if file.smallest.get("id") not in (0, "0")}
+        found = []
+        for few in (10_000, 1):  # the keys go to the driver, or they are too many
+            monkeypatch.setattr(upserts, "_FEW_KEYS", few)
+            found.append({file.path for file in upserts.touched_files(log, changes, ("id",))})
+        assert found[0] == found[1]
+        assert len(found[0]) == 2
+        assert name.endswith("BINARY)") or found[0] == expected
+
+
+CLICKS = TopicPartition("clicks", 0)
+
+
+def in_the_middle_of_an_upsert(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Call `action` once, after the next upsert has chosen the files to rewrite and before it commits."""
+    found = upserts.touched_files
+
+    def touched_files(*arguments: Any) -> Any:
+        monkeypatch.setattr(table_module, "touched_files", found)
+        files = found(*arguments)
+        action()
+        return files
+
+    monkeypatch.setattr(table_module, "touched_files", touched_files)
+
+
+def test_jobs_of_other_topics_upsert_one_key_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (Table(tmp_path / "t", key=("id",)).open() for _ in range(2))
+
+    def rows(name: str, ids: int = 1) -> DataFrame:
+        return spark.range(ids).selectExpr("id", f"'{name}' AS name")
+
+    def names() -> list[str]:
+        return [name for _, name in sorted(query(tmp_path / "t", "SELECT id, name FROM t"))]
+
+    one.write(rows("first"), {}, {KEY: 1})
+    other.write(rows("second"), {}, {CLICKS: 1})  # was opened before there was a table
+    one.write(rows("third"), {KEY: 1}, {KEY: 2})
+    assert names() == ["third"]
+    new = rows("fourth", 3).where("id > 0")  # no file has these keys, so no file is rewritten
+    in_the_middle_of_an_upsert(monkeypatch, lambda: other.write(new, {CLICKS: 1}, {CLICKS: 2}))
+    one.write(rows("fifth", 2).where("id > 0"), {KEY: 2}, {KEY: 3})
+    assert names() == ["third", "fifth", "fourth"]
+    in_the_middle_of_an_upsert(monkeypatch, lambda: other.write(rows("sixth"), {KEY: 3}, {KEY: 4}))
+    with pytest.raises(ConcurrentWriterError, match="has t-0 up to offset 4, but this job expects 3"):
+        one.write(rows("of the same topic"), {KEY: 3}, {KEY: 4})
+    assert names() == ["sixth", "fifth", "fourth"]
+
+
+def test_an_upsert_goes_on_after_the_table_was_optimized(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(tmp_path / "t", key=("id",))
+    sleeping = table.open()
+
+    def write(start: int, number: int) -> None:
+        rows = spark.range(start, start + 2).selectExpr("id", f"{number} AS n")
+        sleeping.write(rows, {KEY: number} if number else {}, {KEY: number + 1})
+
+    for number in range(3):
+        write(number * 10, number)
+    assert Table(tmp_path / "t").optimize()["numFilesAdded"] == 1
+    write(0, 3)
+    write(30, 4)
+    merged = list[int]()
+    in_the_middle_of_an_upsert(monkeypatch, lambda: merged.append(table.optimize()["numFilesRemoved"]))
+    write(10, 5)
+    assert merged[0] > 1
+    expected = [(0, 3), (1, 3), (10, 5), (11, 5), (20, 2), (21, 2), (30, 4), (31, 4)]
+    assert sorted(query(tmp_path / "t", "SELECT id, n FROM t")) == expected
+
+
+def test_a_command_merges_files_to_the_size_that_the_job_has_chosen(tmp_path: Path) -> None:
+    sizes = {}
+    for name, table in (("own", Table("t", key=("id",), file_bytes=9000)), ("keyed", Table("t", key=("id",)))):
+        opened = replace(table, path=tmp_path / name).open()
+        opened.prepare(SCHEMA, {}, {})
+        sizes[name] = Table(tmp_path / name)._merged_bytes(Table(tmp_path / name).log())
+    old = TableLog.open_or_create(Storage.of(tmp_path / "old"), SCHEMA)  # of a version that did not store the size
+    sizes["plain"] = Table(tmp_path / "old")._merged_bytes(old)
+    old.commit([], before={}, after={}, is_fenced=True)
+    sizes["old"] = Table(tmp_path / "old")._merged_bytes(old)
+    assert sizes == {"own": 9000, "keyed": 16 << 20, "plain": 128 << 20, "old": 16 << 20}
+
+
+def test_a_row_without_a_key_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """It would never be replaced, because nothing equals NULL."""
+    rows = spark.sql("SELECT * FROM VALUES (1, 'a'), (NULL, 'b') AS rows(id, name)")
+    for key in (("id",), ("name", "id")):
+        with pytest.raises(TableError, match=r"a row has no .*id, which are the key"):
+            Table(tmp_path / "t", key=key).open().write(rows, {}, {KEY: 1})
+    assert Table(tmp_path / "t").offsets(["t"]) == {}
+
+
+def test_a_column_in_other_case_is_the_same_column(spark: SparkSession, tmp_path: Path) -> None:
+    append(spark.sql("SELECT 1 AS id, 'a' AS name, 7 AS day"), Table(tmp_path / "t", partition_by=("day",)), 0, 1)
+    append(spark.sql("SELECT 2 AS ID, 'b' AS Name, 8 AS DAY"), Table(tmp_path / "t", partition_by=("day",)), 1, 2)
+    assert sorted(query(tmp_path / "t", "SELECT id, name, day FROM t")) == [(1, "a", 7), (2, "b", 8)]
+    for number, (key, columns) in enumerate([("id", "1 AS id, 'a' AS name"), ("ID", "1 AS ID, 'b' AS NAME")]):
+        table = Table(tmp_path / "keyed", key=(key,))
+        append(spark.sql(f"SELECT {columns}"), table, number, number + 1)
+    assert query(tmp_path / "keyed", "SELECT id, name FROM t") == [(1, "b")]
+
+
+def test_earlier_versions_are_read_by_number_time_and_offsets(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    for number in range(3):
+        append(spark.range(number, number + 1), table, number * 10, number * 10 + 10)
+    assert table.read(spark, version=2).count() == 2
+    assert table.read(spark, offsets={KEY: 15}).count() == 1
+    first = table.history()[-2]
+    assert table.read(spark, time_ms=first.time_ms).count() == 1
+    with pytest.raises(TableError, match=r"there is no table in .* yet"):
+        Table(tmp_path / "nothing").read(spark)
+
+
+def test_a_result_that_does_not_fit_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    append(spark.range(1), table, 0, 1)
+    append(spark.range(1).selectExpr("id", "'new' AS name"), table, 1, 2)
+    assert sorted(query(tmp_path / "t", "SELECT name FROM t"), key=str) == [("new",), (None,)]
+    with pytest.raises(TableSchemaError, match="column 'id' is bigint and cannot become string"):
+        append(spark.range(1).selectExpr("'x' AS id"), table, 2, 3)
+    with pytest.raises(TableError, match="is partitioned by nothing, not by name"):
+        append(spark.range(1), Table(tmp_path / "t", partition_by=("name",)), 2, 3)
+    assert table.offsets(["t"]) == {KEY: 2}
+
+
+def test_files_that_the_driver_does_not_see_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "short.parquet").write_bytes(b"x")
+    for name in ("short.parquet", "missing.parquet"):
+        file = WrittenFile("", name, 100, 1, {}, "{}", [], 0)
+        with pytest.raises(LostFilesError, match="the driver does not see it, so nothing was committed"):
+            _check_seen([file], Storage.of(tmp_path))
+
+
+def test_topics_land_in_a_store_and_jobs_upsert_there(
+    spark: SparkSession, skylog_broker: BrokerProcess, bucket: str
+) -> None:
+    topic = f"users-{uuid.uuid4().hex[:8]}"
+    Admin(skylog_broker.bootstrap).create_topic(topic, partitions=2)
+    schema, lake = "id INT, name STRING", f"{bucket}/lake"
+    settings = LandSettings(lake, schema, upkeep=UpkeepSettings(after_ms=0), is_audited=False)
+
+    @job(topic, Table(f"{bucket}/users", key=("id",)), schema=schema)
+    def users(events: DataFrame) -> DataFrame:
+        return events.groupBy("id").agg(F.max_by("name", "timestamp").alias("name"))
+
+    for name in ("old", "new"):
+        produce(skylog_broker.bootstrap, topic, [*({"id": number, "name": name} for number in range(5)), b"bad"])
+        land(spark, skylog_broker.bootstrap, [topic], settings)
+        users.run(spark, skylog_broker.bootstrap, once=True)
+    landed = Table(f"{lake}/{topic}")
+    assert landed.read(spark).count() == 10
+    assert Table(f"{lake}/{topic}__unparsed").read(spark).count() == 2
+    assert sum(landed.offsets([topic]).values()) == 12
+    assert {row.name for row in Table(f"{bucket}/users").read(spark).collect()} == {"new"}
+    options = dict(landed.storage.options)
+    assert query(landed.target, "SELECT count(*), count(DISTINCT event_hour) FROM t", storage_options=options) == [
+        (10, 1)
+    ]

@@ -1,0 +1,65 @@
+"""Whole clusters of the real broker code on virtual time: fixed seeds, a few fresh ones, and the same trace twice.
+
+`make simulate SEEDS=1000` runs more of them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from skylog.simulation.bugs import BUGS
+from skylog.simulation.run import Result
+from skylog.simulation.seeds import run_seed
+from tests.proof import proof, some
+from tests.seeds import seed
+
+FIXED = (1, 2, 3, 5, 6, 9, 216)
+"""Every workload, and most kinds of faults."""
+
+FOUND = {"KAFKA-9838": 2, "KIP-101-logs": 4, "KAFKA-14139": 254, "Redpanda-6018": 605}
+"""A seed with which the simulation finds a bug whose mend is undone."""
+
+
+def show(result: Result) -> str:
+    return "\n".join([*result.violations[:20], f"python -m skylog.simulation --seed {result.scenario.seed} --trace"])
+
+
+@pytest.mark.parametrize("number", FIXED)
+def test_a_fixed_seed_violates_nothing(number: int) -> None:
+    result = run_seed(number)
+    assert result.acknowledged > 0
+    assert not result.violations, show(result)
+
+
+def test_fresh_seeds_violate_nothing() -> None:
+    first = seed()
+    for number in range(first, first + proof(500, 3)):
+        result = run_seed(number)
+        assert not result.violations, show(result)
+
+
+def test_a_seed_gives_the_same_trace_twice() -> None:
+    first, second = run_seed(11), run_seed(11)
+    assert first.trace.lines == second.trace.lines
+    assert first.trace.digest == second.trace.digest
+
+
+def test_another_process_with_other_hashes_gives_the_same_trace() -> None:
+    digests = [_digest_of(12, hash_seed) for hash_seed in ("1", "2")]
+    assert digests[0] == digests[1]
+
+
+def _digest_of(number: int, hash_seed: str) -> str:
+    code = f"from skylog.simulation.seeds import summarize; print(summarize({number}).digest)"
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", some(list(FOUND), 3))
+def test_a_bug_whose_mend_is_undone_is_found(name: str) -> None:
+    assert run_seed(FOUND[name], BUGS[name].undo).violations
