@@ -18,16 +18,28 @@ NAMES = (
     "users",
     "latency",
     "groups",
+    "takeover",
     "growth",
     "compaction",
     "start",
+    "kafka",
+    "replication",
+    "transactions",
+    "partitions",
+    "catch_up",
     "stalls",
     "loops",
     "overhead",
+    "async_clients",
     "events",
     "console",
     "spark_read",
     "spark_write",
+    "land",
+    "upsert",
+    "instructions",
+    "spark_cpu",
+    "compare",
 )
 
 
@@ -38,6 +50,9 @@ def parse(arguments: list[str]) -> tuple[list[str], Options, bool]:
     parser.add_argument("--seconds", type=float, help="length of one measured run (default 0.7, quick 0.3)")
     parser.add_argument("--rounds", type=int, help="runs per figure, of which the median counts (default 5, quick 1)")
     parser.add_argument("--work-dir", type=Path, default=Path(tempfile.gettempdir()), help="where the data goes")
+    parser.add_argument(
+        "--against", type=Path, metavar="DIR", help="the other checkout, for compare, instructions and land"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
     args = parser.parse_args(arguments)
     if unknown := set(args.names) - set(NAMES):
@@ -47,8 +62,10 @@ def parse(arguments: list[str]) -> tuple[list[str], Options, bool]:
         rounds=args.rounds or (1 if args.quick else 5),
         quick=args.quick,
         work_dir=args.work_dir,
+        against=args.against,
     )
-    return args.names or list(NAMES), options, args.strict
+    every = [name for name in NAMES if name != "compare" or args.against is not None]
+    return args.names or every, options, args.strict
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""Everything we know that has held, or could hold, the event loop: each over real sockets, bounded in count and time.
+"""All known attacks that blocked, or could block, the event loop: over real sockets, limited in count and time.
 
-An attack prepares a stage and returns what strikes; the broker is started anew in between. What a strike returns are
-figures of its own.
+An attack prepares a stage and returns its strike, a function. The broker restarts in between. A strike returns figures
+of its own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ IDLE_S = 4.0
 
 
 def nothing(stage: Stage) -> Strike:
-    """What a quiet broker on this machine does by itself."""
+    """Do nothing: the pauses of an idle broker on this machine."""
     return lambda: _wait(2.0)
 
 
@@ -58,7 +58,7 @@ def _wait(seconds: float) -> Figures:
 
 
 def flipped_bit(stage: Stage) -> Strike:
-    """One flipped bit in the second batch of a large segment; then the log is read from its start to its end."""
+    """Flip one bit in the second batch of a large segment, then read the whole log."""
     batches = _fill_segment(stage)
     path = stage.log_file(TOPIC)
     size_bytes = len(frames.record_batch(10))
@@ -72,7 +72,7 @@ def flipped_bit(stage: Stage) -> Strike:
 
 
 def missing_index(stage: Stage) -> Strike:
-    """The index of a large segment is gone at the first read after a start."""
+    """Delete the index of a large segment before the first read after a start."""
     batches = _fill_segment(stage)
     for suffix in (".index", ".timeindex"):
         stage.log_file(TOPIC, suffix).unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def missing_index(stage: Stage) -> Strike:
 
 
 def _fill_segment(stage: Stage) -> int:
-    """One closed segment of many small batches, and another one behind it; the broker is stopped."""
+    """Write a closed segment of many small batches and another one after it, and stop the broker."""
     size_bytes = SEGMENT_BYTES // 5 if stage.quick else SEGMENT_BYTES
     batch = frames.record_batch(10)
     stage.create_topic(TOPIC, segment_bytes=str(size_bytes))
@@ -114,7 +114,7 @@ def metadata_of_one_topic(stage: Stage) -> Strike:
 
 
 def describe_groups(stage: Stage) -> Strike:
-    """One group of 0.9 MB, described many times in one request."""
+    """Describe one group of 0.9 MB many times in one request."""
     with stage.line() as line:
         line.ask(FindCoordinatorRequest(key=GROUP), 2)
         protocol = JoinGroupRequestProtocol(name="range", metadata=bytes(900_000))
@@ -148,7 +148,7 @@ def describe_configs(stage: Stage) -> Strike:
 
 
 def fetch_one_partition(stage: Stage) -> Strike:
-    """One partition named many times, in a request that has to wait."""
+    """Name one partition many times, in a request that has to wait."""
     stage.create_topic(TOPIC)
     rows = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)] * _count(stage, 100_000)
     return _throw(stage, frame_of(_fetch(rows, max_wait_ms=500), 12))
@@ -164,7 +164,7 @@ def fetch_unknown_partitions(stage: Stage) -> Strike:
 
 
 def fetch_all_partitions(stage: Stage) -> Strike:
-    """Every partition of a wide topic, with a record in each, in a request that waits for more than there is."""
+    """Fetch every partition of a wide topic, with a record in each, in a request that waits for more data."""
     count = _count(stage, 5000)
     stage.create_topic(TOPIC, count)
     batch = frames.record_batch(1, 50)
@@ -216,7 +216,7 @@ def _throw(stage: Stage, frame: bytes) -> Strike:
 
 
 def slow_reader(stage: Stage) -> Strike:
-    """An answer of more than 100 MB, made of notes that a group has left with its offsets, read slowly."""
+    """Read slowly a response of more than 100 MB, which consists of the metadata of a group's commits."""
     stage.settings["offset.metadata.max.bytes"] = "32000"
     partitions = _count(stage, 3500)
     stage.create_topic(TOPIC, partitions)
@@ -241,7 +241,7 @@ def slow_reader(stage: Stage) -> Strike:
 
 
 def _when_loaded(stage: Stage) -> None:
-    """Wait until the groups have been read back after the start."""
+    """Wait until the broker has loaded its groups after the start."""
     with stage.line() as line:
         while (
             line.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[])]), 8)
@@ -263,7 +263,7 @@ def five_offsets_by_time(stage: Stage) -> Strike:
 
 
 def _offsets_by_time(stage: Stage, rows: int) -> Strike:
-    """The time of the last record in a stored batch of a million."""
+    """Request the offset for the time of the last record in a stored batch of a million."""
     count = _count(stage, 1_000_000)
     batch = bytes(build_batch((Record(b"", None, 1000 + number) for number in range(count)), codec=Codec.ZSTD))
     stage.create_topic(TOPIC, rows, max_message_bytes="100000000")
@@ -284,7 +284,7 @@ def bombs_to_another_codec(stage: Stage) -> Strike:
 
 
 def _bombs(stage: Stage, **configs: str) -> Strike:
-    """One request with a batch of a few hundred bytes for each partition, each of which unpacks to 15 MB."""
+    """Build one request with a batch of a few hundred bytes for each partition; each decompresses to 15 MB."""
     stage.create_topic(TOPIC, BOMBS, **configs)
     bomb = bytes(build_batch([Record(bytes(BOMB_BYTES), b"k", 1000)], codec=Codec.ZSTD))
     frame = frame_of(produce_to(TOPIC, [bomb] * _count(stage, BOMBS)), 9)
@@ -312,7 +312,7 @@ def partitions(stage: Stage) -> Strike:
 
 
 def idle_groups(stage: Stage) -> Strike:
-    """Groups that have committed and gone. Their CPU time is taken on a broker that has nobody else to serve."""
+    """Create groups that have committed and left. Their CPU time is measured on a broker without other clients."""
     stage.create_topic(TOPIC)
     row = OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
     with stage.line() as line:
@@ -346,7 +346,7 @@ def producer_ids(stage: Stage) -> Strike:
 
 
 def log_flood(stage: Stage) -> Strike:
-    """Requests of a version that is not served, each of which closes its connection."""
+    """Send requests of an unsupported version, each of which closes its connection."""
     frame = struct.pack(">ihhih", 12, 1, 18, 1, 2) + b"xx"
     seconds = 1.0 if stage.quick else 5.0
 

@@ -1,10 +1,10 @@
-"""The limit: what a Python event loop can do when nothing is checked, looked up or remembered.
+"""The limit: a server on a Python event loop that checks, looks up and remembers nothing.
 
-Reads the same frames as the broker, writes the same record bytes to a file and acknowledges with a fixed answer, or
-answers with bytes of a file by `sendfile`. The styles of talking to a socket are the comparison of `loops.py`; the
-best of them, `raw` on uvloop, is the limit that the broker is measured against.
+Reads the same frames as the broker, writes the same record bytes to a file and acknowledges with a fixed response, or
+responds with bytes of a file by `sendfile`. `loops.py` compares its styles of using a socket. The best of them, `raw`
+on uvloop, is the limit that the broker is compared with.
 
-Run as a process of its own: `python -m benchmarks.bare_server --help`.
+Runs as a separate process: `python -m benchmarks.bare_server --help`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OFFSET = struct.Struct(">q")
 
 
 class Workload:
-    """What the server does with a request, whatever the style of its sockets.
+    """Handles a request, independent of the style of the sockets.
 
     `patch_at` is a position in the request: of the records for Produce, of the fetch offset for Fetch. An offset is
     the number of a piece of `read_bytes` bytes in the file.
@@ -94,10 +94,10 @@ class FrameBuffer:
 
 
 class RawConnection:
-    """A non-blocking socket watched with `add_reader`; answers to one read leave in one `send`.
+    """A non-blocking socket with `add_reader`. The responses to all requests of one read are sent in one `send`.
 
-    Of a read that does not fit into the socket, the rest waits in `outgoing` with a writer registered; meanwhile
-    nothing is read, which is all the back-pressure there is.
+    Bytes that the socket does not accept wait in `outgoing`, with a writer registered. Nothing is read meanwhile, which
+    is the only back-pressure.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, work: Workload) -> None:
@@ -186,7 +186,7 @@ class RawConnection:
 
 
 class TransportConnection(asyncio.BaseProtocol):
-    """What both kinds of asyncio protocol share: answers go through `transport.write`."""
+    """The common part of both asyncio protocols: sends responses with `transport.write`."""
 
     transport: asyncio.Transport
 
@@ -212,7 +212,7 @@ class TransportConnection(asyncio.BaseProtocol):
 
 
 class StreamConnection(TransportConnection, asyncio.Protocol):
-    """`asyncio.Protocol`: the loop hands over `bytes`."""
+    """`asyncio.Protocol`: the loop passes `bytes`."""
 
     pending = b""
 

@@ -1,7 +1,7 @@
 """The blog of examples/ behind uvicorn, with its events or without: `python benchmarks/blog_server.py with|without`.
 
 Its page `/pages/1` shows a post and fires five events. Without events the same page calls a function that does nothing,
-and there is no middleware: what is left out is all that event tracking adds.
+and there is no middleware. So the difference is the cost of event tracking.
 """
 
 from __future__ import annotations

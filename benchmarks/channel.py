@@ -1,4 +1,4 @@
-"""Single requests over a blocking socket, for what happens around a measurement: make a topic, read a log once."""
+"""Single requests over a blocking socket, to prepare a measurement: creates a topic, reads a log once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks import frames
 
 @dataclass(frozen=True)
 class LogRead:
-    """One pass through a log: the offsets asked for and the records that came, all of the same length."""
+    """One pass through a log: the requested offsets and the received records, all of the same length."""
 
     offsets: list[int]
     records: list[bytes]
@@ -31,7 +31,7 @@ class Channel:
         self.reader = self.sock.makefile("rb")
 
     def ask(self, request: bytes) -> bytes:
-        """The answer with its length prefix, so that positions are those of `frames`."""
+        """Send a request. Return the response with its length prefix, so that positions are those of `frames`."""
         self.sock.sendall(request)
         prefix = self.reader.read(4)
         if len(prefix) < 4:
@@ -67,10 +67,10 @@ def produce(channel: Channel, topic: str, records: bytes) -> None:
 
 
 def read_log(address: tuple[str, int], topic: str, max_bytes: int, max_answers: int) -> LogRead:
-    """Fetch from the beginning on, each time from where the last answer ended, as a consumer does.
+    """Fetch the log from its start, each time from the end of the last response, as a consumer does.
 
-    Answers of another length than most, such as the last one of the log, are left out: the generator counts answers by
-    their length. More than a tenth of them would be a different workload, and is an error.
+    Responses of an unusual length, such as the last one of the log, are omitted: the generator counts responses by
+    their length. If they are more than a tenth, the workload would differ, and this raises an error.
     """
     offsets: list[int] = []
     records: list[bytes] = []

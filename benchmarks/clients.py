@@ -1,4 +1,4 @@
-"""confluent-kafka clients as processes of their own, the way users run them: produce, consume, pace, listen.
+"""confluent-kafka clients in separate processes, as users run them: produce, transact, consume, pace, listen.
 
 A client of this module prints `ready`, waits for a line on its standard input, works, and prints one line of JSON.
 Times are `time.perf_counter` values, which on Linux all processes share.
@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 VALUE = bytes(i * 31 % 251 for i in range(200))
 QUEUED_MESSAGES = 2000
-"""What a producer may have waiting: enough for all requests in flight, and little enough for the CPU's caches."""
+"""The queue limit of a producer: enough for all requests in flight, and small enough for the CPU's caches."""
 
 PRODUCED_PER_CALL = 250
 CONSUMED_PER_CALL = 2000
@@ -33,7 +34,7 @@ _STAMP = struct.Struct(">d")
 
 
 class Client:
-    """A client process that has connected and waits for the word."""
+    """A client process that has connected and waits for the start signal."""
 
     def __init__(self, action: str, bootstrap: str, **options: object) -> None:
         arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
@@ -66,7 +67,7 @@ class Client:
 
 
 def together(clients: Sequence[Client]) -> list[dict[str, Any]]:
-    """Let the clients go at once and wait for all of them."""
+    """Start all clients at the same time and wait for them."""
     for client in clients:
         client.begin()
     return [client.result() for client in clients]
@@ -76,7 +77,7 @@ def together(clients: Sequence[Client]) -> list[dict[str, Any]]:
 
 
 def wait_for_the_word() -> tuple[float, float]:
-    """The time and the CPU time at which work begins."""
+    """Wait for the start signal. Return the time and the CPU time at the start."""
     print("ready", flush=True)
     sys.stdin.readline()
     return time.perf_counter(), time.process_time()
@@ -100,9 +101,9 @@ def producer_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def produce(args: argparse.Namespace) -> None:
-    """Several producers, each with a partition of its own, fed in turn as fast as they take it.
+    """Run several producers, each with its own partition. They get messages alternately, as fast as they accept them.
 
-    Failed deliveries are not watched for here: whoever reads the topic afterwards misses the messages.
+    Failed deliveries are not checked here: the consumer that reads the topic afterwards would miss the messages.
     """
     producers = {args.first + number: Producer(producer_settings(args)) for number in range(args.producers)}
     for producer in producers.values():
@@ -130,8 +131,45 @@ def produce(args: argparse.Namespace) -> None:
     finish(start=start, end=end, cpu_s=cpu_s, messages=args.messages * args.producers)
 
 
+def transact(args: argparse.Namespace) -> None:
+    """Run one idempotent producer over all partitions, which commits a transaction every `transaction_ms`.
+
+    With 0 there are no transactions. The time ends when everything is acknowledged and committed.
+    """
+    settings = producer_settings(args) | {"enable.idempotence": True}
+    is_transactional = args.transaction_ms > 0
+    if is_transactional:
+        settings["transactional.id"] = f"bench-{uuid.uuid4()}"
+    producer = Producer(settings)
+    producer.list_topics(args.topic, 10)
+    if is_transactional:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    messages = [{"value": VALUE} for _ in range(PRODUCED_PER_CALL)]
+    partition, left, commits = 0, args.messages, 0
+    start, cpu_start = wait_for_the_word()
+    due = start + args.transaction_ms / 1000
+    while left > 0:
+        if len(producer) >= QUEUED_MESSAGES * args.partitions:
+            producer.poll(0.0005)
+        else:
+            left -= producer.produce_batch(args.topic, messages, partition=partition)
+            partition = (partition + 1) % args.partitions
+        if is_transactional and time.perf_counter() >= due:
+            producer.commit_transaction(30)
+            producer.begin_transaction()
+            commits += 1
+            due = time.perf_counter() + args.transaction_ms / 1000
+    if is_transactional:
+        producer.commit_transaction(30)
+    elif undelivered := producer.flush(30):
+        raise SystemExit(f"{undelivered} messages were not delivered in time")
+    end, cpu_s = time.perf_counter(), time.process_time() - cpu_start
+    finish(start=start, end=end, cpu_s=cpu_s, messages=args.messages - left, commits=commits)
+
+
 def consume(args: argparse.Namespace) -> None:
-    """One consumer, partitions assigned, counting what comes until it has `messages`."""
+    """Run one consumer with assigned partitions until it has received `messages`."""
     consumer = Consumer(consumer_settings(args))
     consumer.list_topics(args.topic, 10)
     start, cpu_start = wait_for_the_word()
@@ -154,7 +192,7 @@ def consumer_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def pace(args: argparse.Namespace) -> None:
-    """`rate` messages a second, each with the time at which it was handed to the producer."""
+    """Send `rate` messages a second, each with the time at which it was passed to the producer."""
     producer = Producer(producer_settings(args))
     producer.list_topics(args.topic, 10)
     filler = VALUE[_STAMP.size :]
@@ -170,7 +208,7 @@ def pace(args: argparse.Namespace) -> None:
 
 
 def listen(args: argparse.Namespace) -> None:
-    """Take down how old each message is when the application has it."""
+    """Record the age of each message when the application receives it."""
     consumer = Consumer(consumer_settings(args))
     consumer.assign([TopicPartition(args.topic, 0, OFFSET_BEGINNING)])
     consumer.poll(0.5)
@@ -186,7 +224,7 @@ def listen(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clients", description=__doc__)
-    actions = {each.__name__: each for each in (produce, consume, pace, listen)}
+    actions = {each.__name__: each for each in (produce, transact, consume, pace, listen)}
     parser.add_argument("action", choices=actions)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", default="bench")
@@ -199,6 +237,7 @@ def main() -> None:
     parser.add_argument("--no-pauses", type=int, default=0, help="1 keeps librdkafka from pausing a fast consumer")
     parser.add_argument("--acks", default="1")
     parser.add_argument("--rate", type=float, default=1000)
+    parser.add_argument("--transaction-ms", type=int, default=0, help="time between two commits; 0: no transactions")
     args = parser.parse_args()
     actions[args.action](args)
 

@@ -1,8 +1,8 @@
-"""What compaction costs: its speed against a plain copy, and what producers notice while it runs.
+"""The cost of compaction: its speed compared with a plain copy, and the latency of producers while it runs.
 
-Keys are drawn at random from a tenth as many as there are messages, values have 200 bytes. The speed is that of
-`cleaner.clean` on a log in the page cache, driven directly; the copy writes the same files elsewhere and syncs them.
-For the second part a broker holds a large log that becomes a compacted one only when its idle latency is known.
+Keys are drawn at random, with a tenth as many keys as messages. Values have 200 bytes. The first part calls
+`cleaner.clean` directly, on a log in the page cache; the copy writes the same files elsewhere and syncs them. In the
+second part a broker holds a large log, which becomes compacted only after the idle latency is measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from skylog.model import TopicPartition
 from skylog.records import BatchHeader, Codec, Record, build_batch
 from skylog.records.retain import open_block, recompress
 from skylog.storage import Log, LogConfig, LogDir
-from skylog.storage.cleaner import FOLDER, CleanJob, clean
+from skylog.storage.clean_job import FOLDER, CleanJob
+from skylog.storage.cleaner import clean
 from skylog.storage.segment import segment_path
 
 MB = 10**6
@@ -46,7 +47,7 @@ LARGE_SEGMENT_BYTES = 64 << 20
 PACED_TOPIC = "paced"
 ALLOWED = 3
 LOOK_EVERY = 50
-"""Requests between two looks at whether the compaction has ended."""
+"""Requests between two checks whether the compaction has ended."""
 SETTLING_SECONDS = 1
 IDLE_SECONDS = 5
 START_SECONDS = 60
@@ -74,7 +75,7 @@ def run(options: Options) -> Report:
 
 
 def _keyed_batches(messages: int, codec: Codec) -> Iterator[bytes]:
-    """Batches of `messages` in all. One batch is built; the others are it with other keys, which is far quicker."""
+    """Return batches with `messages` in total. One batch is built and copied with other keys, which is much faster."""
     keys = messages // MESSAGES_PER_KEY
     placeholder = b"\xff" * len(_key(0))
     draw = random.Random(1)
@@ -97,7 +98,7 @@ def _key(number: int) -> bytes:
 
 
 def _speed(path: Path, codec: Codec, options: Options) -> dict[str, Any]:
-    """Compaction and copy take turns; nothing is swapped in, so that every round does the same work."""
+    """Run compaction and copy alternately. Nothing is swapped in, so that every round does the same work."""
     log_dir = LogDir(path, SystemClock())
     config = LogConfig(cleanup_policy=("compact",), segment_bytes=SEGMENT_BYTES)
     log = log_dir.open_log(TopicPartition("speed", 0), config)
@@ -125,12 +126,13 @@ def _speed(path: Path, codec: Codec, options: Options) -> dict[str, Any]:
 
 def _fill(log: Log, messages: int, codec: Codec) -> CleanJob:
     for batch in _keyed_batches(messages, codec):
-        log.append(memoryview(bytearray(batch)), 0, 0)
+        log.append_as_leader(memoryview(bytearray(batch)), 0, 0)
     now_ms = SystemClock().now_ms()
     log.roll(now_ms)
     task = log.begin_flush()
     task.run()
     log.end_flush(task)
+    log.advance_high_watermark(log.log_end_offset)
     job = log.plan_cleaning(now_ms, MAX_KEYS)
     if job is None:
         raise RuntimeError("the log that was to be compacted has nothing to compact")
@@ -172,7 +174,7 @@ def _report_speeds(report: Report, rows: list[dict[str, Any]]) -> None:
 
 
 def _latencies(data_dir: Path, options: Options) -> list[dict[str, Any]]:
-    """Idle before and after, and the time between them in which the large log is compacted."""
+    """Measure the latency while idle, while the large log is compacted, and while idle again."""
     closed_bytes = 256 * MB if options.quick else 1000 * MB
     messages = (closed_bytes + LARGE_SEGMENT_BYTES) // MESSAGE_BYTES  # the active segment is left alone
     cleaning = data_dir / f"{LARGE_TOPIC}-0" / FOLDER
@@ -198,17 +200,17 @@ def _latencies(data_dir: Path, options: Options) -> list[dict[str, Any]]:
 
 
 def _idle(channel: Channel) -> list[float]:
-    """The times of a broker that has nothing else to do, once the disk has nothing left to write."""
+    """Return the latencies of an idle broker, after the disk has finished writing."""
     os.sync()
     _paced(channel, lambda elapsed: elapsed > SETTLING_SECONDS)
     return _paced(channel, lambda elapsed: elapsed > IDLE_SECONDS)
 
 
 def _paced(channel: Channel, is_over: Callable[[float], bool]) -> list[float]:
-    """The times of requests that are due at `RATE` a second, one at a time.
+    """Return the latencies of requests that are due at `RATE` a second, one at a time.
 
-    A request that falls due while another one is unanswered is counted from when it was due. Waking up late is this
-    process's own fault, and moves the schedule instead.
+    A request that is due while another one is unanswered counts from its due time. If this process wakes up late, the
+    schedule moves instead.
     """
     request = frames.produce_request(PACED_TOPIC, frames.record_batch(1)).data
     error_at = frames.produce_error_at(PACED_TOPIC)
@@ -249,7 +251,7 @@ def _is_compacted(server: Server, elapsed: float) -> bool:
 
 
 def _outcomes(server: Server) -> list[tuple[str, str]]:
-    """What the broker has logged about compactions; `pread`, since it writes at the position of this very file."""
+    """Return what the broker logged about compactions. Uses `pread`, because the broker shares the file's position."""
     found: list[tuple[str, str]] = _COMPACTED.findall(os.pread(server.log.fileno(), 1 << 20, 0).decode())
     return found
 

@@ -1,8 +1,9 @@
-"""What the console costs a broker, and what it takes to look into a large topic.
+"""The cost of the console for a broker, and the time to show pages of a large topic and of thousands of topics.
 
-Produce throughput of a broker while its overview is open in a browser, over that while its console is stopped: in turn,
-with the same broker. The browser is a process that asks for the page every three seconds, as the page's script does.
-Then pages of messages at random offsets of a large topic, over the same of a small one.
+Compares the produce throughput of one broker while its overview is open in a browser and while its console is stopped,
+alternately. The browser is a process that requests the page every three seconds, as the page's script does. Then
+compares pages of messages at random offsets of a large topic with those of a small one. At last it loads the list of
+2,000 topics, as a browser does: the first page, sorted by a column, and filtered.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import frames, load
 from benchmarks.channel import create_topic
@@ -37,6 +39,16 @@ PATIENCE_S = 30.0
 BIG, SMALL = "big", "small"
 RETENTION = "log.retention.bytes=1000000000"
 PAIRS_PER_ROUND = 2
+LIST_BAR_MS = 300.0
+TOPICS = 2000
+TOPICS_AT_ONCE = 100
+CREATE_PATIENCE_S = 300.0
+LISTS = {
+    "first page": "/topics",
+    "sorted by size": "/topics?sort=size",
+    "filtered": "/topics?q=TOPIC-0000",
+    "sorted by retention": "/topics?sort=retention",
+}
 
 VISITOR = f"""
 import httpx, sys, time
@@ -53,6 +65,7 @@ def run(options: Options) -> Report:
     try:
         _cost(report, work_dir, replace(options, seconds=3 if options.quick else 6))
         _looks(report, work_dir, options)
+        _lists(report, work_dir, options)
     finally:
         shutil.rmtree(work_dir)
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
@@ -78,7 +91,7 @@ def _cost(report: Report, work_dir: Path, options: Options) -> None:
 
 
 def _cost_row(work_dir: Path, size: Size, options: Options) -> dict[str, Any]:
-    """One broker throughout: its console, and who looks at it, are stopped and let go on in turn (SIGSTOP, SIGCONT)."""
+    """Measure one broker while its console and the visitor are stopped and continued alternately (SIGSTOP, SIGCONT)."""
     data_dir = work_dir / "data"
     frame = frames.produce_request("bench", size.batch)
     taken: dict[bool, list[Run]] = {False: [], True: []}
@@ -107,7 +120,7 @@ def _cost_row(work_dir: Path, size: Size, options: Options) -> dict[str, Any]:
 
 @contextmanager
 def _visitor(server: Server) -> Iterator[int]:
-    """Somebody who has the overview open; the process id."""
+    """Start a process that keeps the overview open. Yield its process id."""
     url = console_url(server)
     httpx.get(url, timeout=PATIENCE_S).raise_for_status()
     visitor = subprocess.Popen([sys.executable, "-c", VISITOR, url])
@@ -178,7 +191,7 @@ def _fill(server: Server, topic: str, batch: bytes, requests: int) -> None:
 
 
 def _look_around(client: httpx.Client, ends: dict[str, int], count: int) -> dict[str, list[float]]:
-    """Seconds of each page; the topics take turns."""
+    """Return the seconds that each page took. The topics alternate."""
     taken: dict[str, list[float]] = {topic: [] for topic in ends}
     for number in range(count + 3):
         for topic, end in ends.items():
@@ -192,3 +205,56 @@ def _look_around(client: httpx.Client, ends: dict[str, int], count: int) -> dict
             if number >= 3:  # the first ones warm up
                 taken[topic].append(took)
     return taken
+
+
+# -- a list of many topics
+
+
+def _lists(report: Report, work_dir: Path, options: Options) -> None:
+    with broker(work_dir / "lists", "--console", "--console-port", "0") as server:
+        _create_topics(server, TOPICS)
+        with httpx.Client(base_url=console_url(server), timeout=PATIENCE_S) as client:
+            _wait_for_snapshot(client)
+            rows = [_list_row(client, *page, 5 if options.quick else 20) for page in LISTS.items()]
+    columns = (
+        Column("page", "page"),
+        Column("p50_ms", "median, ms", "{:.0f}"),
+        Column("max_ms", "slowest, ms", "{:.0f}"),
+    )
+    report.tables.append(Table(f"a page of {TOPICS:,} topics", columns, rows))
+    report.checks += [
+        Check(f"{row['page']} of {TOPICS:,} topics, ms", row["p50_ms"], LIST_BAR_MS, at_most=True) for row in rows
+    ]
+
+
+def _create_topics(server: Server, count: int) -> None:
+    host, port = server.address
+    client = AdminClient({"bootstrap.servers": f"{host}:{port}"})
+    for start in range(0, count, TOPICS_AT_ONCE):
+        numbers = range(start, min(start + TOPICS_AT_ONCE, count))
+        new = [NewTopic(f"topic-{number:05d}", 1) for number in numbers]
+        created = client.create_topics(new, request_timeout=CREATE_PATIENCE_S)
+        for future in created.values():
+            future.result(CREATE_PATIENCE_S + 1)
+
+
+def _wait_for_snapshot(client: httpx.Client) -> None:
+    """Wait until the console knows all topics. The first page also reads the settings of the topics on it."""
+    deadline = time.monotonic() + CREATE_PATIENCE_S
+    while client.get("/.json").raise_for_status().json()["figures"]["topics"] < TOPICS:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the console has not seen all topics")
+        time.sleep(0.5)
+
+
+def _list_row(client: httpx.Client, label: str, path: str, count: int) -> dict[str, Any]:
+    times = []
+    for number in range(count + 1):
+        began = time.perf_counter()
+        answer = client.get(path, headers={"accept": "text/html"}).raise_for_status()
+        took = time.perf_counter() - began
+        if "topic-00001" not in answer.text:
+            raise RuntimeError(f"{path} lacks its topics")
+        if number:  # the first one warms up
+            times.append(took * 1000)
+    return {"page": label, "p50_ms": median(times), "max_ms": max(times)}

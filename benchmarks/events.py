@@ -1,7 +1,7 @@
-"""What event tracking costs an application: one `fire`, and a page of the example blog that fires five events.
+"""The cost of event tracking for an application: one `fire`, and a page of the example blog that fires five events.
 
-The blog runs twice, with its events and without any, each in a process of its own. One client asks both for the same
-page, some requests here, then some there, so that whatever else the machine does meets both alike.
+The blog runs in two processes, with and without events. One client requests the same page from both, a few requests at
+a time, so that other load on the machine affects both alike.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _measure_requests(server: Server, report: Report, work_dir: Path, rounds: in
 def _start_blog(mode: str, server: Server, work_dir: Path) -> Server:
     os.environ.update(
         BLOG_DATABASE=str(work_dir / f"{mode}.db"),
-        BLOG_BOOTSTRAP=server.bootstrap,
+        SKYLOG_BOOTSTRAP=server.bootstrap,
         SKYLOG_AUDIT_DIR=str(work_dir / "audit"),
     )
     script = Path(__file__).with_name("blog_server.py")
@@ -137,7 +137,7 @@ class _Client:
         self._post("/posts", {"title": "A title as long as titles are", "body": "Some text. " * 50})
 
     def ask(self, count: int) -> list[float]:
-        """Ask for the page so many times; the microseconds of each."""
+        """Request the page `count` times. Return the microseconds of each request."""
         taken = []
         for _ in range(count):
             started = time.perf_counter_ns()

@@ -1,8 +1,8 @@
 """The request frames that the load generator sends, built once per run with `struct`.
 
 Owns the bytes of Produce v9, Fetch v12, CreateTopics v2 and of the record batches in them, and the positions of the
-few fields that change from request to request. Written without skylog's own codec, so that a slow or wrong codec
-cannot flatter the broker that it is part of.
+few fields that change from request to request. Does not use skylog's own codec, so that a slow or wrong codec cannot
+affect the comparison.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def varint(value: int) -> bytes:
 
 
 def record_batch(messages: int, value_bytes: int = 200, base_offset: int = 0, value: bytes = b"") -> bytes:
-    """An uncompressed v2 batch of `messages` keyless records, not idempotent, with a valid CRC."""
+    """Return an uncompressed v2 batch of `messages` keyless records, not idempotent, with a valid CRC."""
     now_ms = int(time.time() * 1000)
     value = value or bytes(i * 31 % 251 for i in range(value_bytes))
     records = bytearray()
@@ -62,7 +62,7 @@ def record_batch(messages: int, value_bytes: int = 200, base_offset: int = 0, va
 
 
 def batch_of_size(size_bytes: int, value_bytes: int = 200) -> tuple[bytes, int]:
-    """The largest batch of `value_bytes` messages that is not larger than `size_bytes`, and its number of messages."""
+    """Return the largest batch of `value_bytes` messages of at most `size_bytes`, and its number of messages."""
     per_message = len(record_batch(1000, value_bytes)) / 1000
     messages = int((size_bytes - BATCH_OVERHEAD_BYTES) / per_message)
     while len(record_batch(messages, value_bytes)) > size_bytes:
@@ -89,21 +89,21 @@ def produce_request(topic: str, records: bytes, *, partition: int = 0, acks: int
 
 
 def produce_response(topic: str, partition: int = 0) -> bytes:
-    """What a broker answers to `produce_request`; the correlation id and the base offset are there to be patched."""
+    """Return the broker's response to `produce_request`. Correlation id and base offset are patched later."""
     body = struct.pack(">i", 7) + b"\x00" + b"\x02" + _compact_string(topic) + b"\x02"
     body += struct.pack(">ihqqq", partition, 0, 0, -1, 0) + b"\x01\x00" + b"\x00\x00"
     return _framed(body + struct.pack(">i", 0) + b"\x00")
 
 
 def produce_error_at(topic: str) -> int:
-    """Where the partition's error code stands in a response to `produce_request`, from the length prefix on."""
+    """Return the position of the partition's error code in a response to `produce_request`, with length prefix."""
     return 4 + 4 + 1 + 1 + len(_compact_string(topic)) + 1 + 4
 
 
 def fetch_request(
     topic: str, offset: int = 0, *, partition: int = 0, partition_max_bytes: int = 1 << 20, max_wait_ms: int = 500
 ) -> Frame:
-    """A consumer's fetch with the limits that librdkafka and Java ask for: 50 MiB in all, 1 MiB of a partition."""
+    """Return a consumer's fetch with the limits of librdkafka and Java: 50 MiB in total, 1 MiB per partition."""
     head = _header(FETCH, FETCH_VERSION, 7) + struct.pack(">iiiibii", -1, max_wait_ms, 1, 50 << 20, 0, 0, -1)
     head += b"\x02" + _compact_string(topic) + b"\x02" + struct.pack(">ii", partition, -1)
     tail = struct.pack(">iqi", -1, -1, partition_max_bytes) + b"\x00\x00\x01\x01\x00"
@@ -111,7 +111,7 @@ def fetch_request(
 
 
 def fetch_response_head(topic: str, records_bytes: int, end_offset: int, partition: int = 0) -> bytes:
-    """The bytes in front of the records of a fetch response, with the length prefix of the whole frame."""
+    """Return the bytes before the records of a fetch response, with the length prefix of the whole frame."""
     body = struct.pack(">i", 7) + b"\x00" + struct.pack(">ihi", 0, 0, 0) + b"\x02" + _compact_string(topic) + b"\x02"
     body += struct.pack(">ihqqq", partition, 0, end_offset, end_offset, 0) + b"\x00" + struct.pack(">i", -1)
     body += uvarint(records_bytes + 1)
@@ -119,12 +119,12 @@ def fetch_response_head(topic: str, records_bytes: int, end_offset: int, partiti
 
 
 def fetch_error_at(topic: str) -> int:
-    """Where the partition's error code stands in a response to `fetch_request`, from the length prefix on."""
+    """Return the position of the partition's error code in a response to `fetch_request`, with length prefix."""
     return 4 + 4 + 1 + 4 + 2 + 4 + 1 + len(_compact_string(topic)) + 1 + 4
 
 
 def fetch_response_records(topic: str, answer: bytes) -> bytes:
-    """The records in a whole answer to `fetch_request`, whose aborted transactions are null or none."""
+    """Return the records in a response to `fetch_request`, whose list of aborted transactions is null or empty."""
     at = fetch_error_at(topic) + 2 + 3 * 8 + 1 + 4
     size = shift = 0
     while True:
@@ -138,7 +138,7 @@ def fetch_response_records(topic: str, answer: bytes) -> bytes:
 
 
 def records_end_offset(records: bytes) -> int:
-    """The offset behind the last whole batch of `records`."""
+    """Return the offset after the last whole batch of `records`."""
     at = end_offset = 0
     while len(records) - at >= BATCH_OVERHEAD_BYTES:
         base_offset, length = struct.unpack_from(">qi", records, at)
@@ -158,5 +158,5 @@ def create_topic_request(topic: str, partitions: int) -> bytes:
 
 
 def create_topic_error_at(topic: str) -> int:
-    """Where the topic's error code stands in a response to `create_topic_request`, from the length prefix on."""
+    """Return the position of the topic's error code in a response to `create_topic_request`, with length prefix."""
     return 4 + 4 + 4 + 4 + 2 + len(topic.encode())

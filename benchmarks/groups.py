@@ -1,11 +1,11 @@
 """Consumer groups: how fast they rebalance, commit and stay alive.
 
-* A rebalance: all members of a stable group join again with new metadata and sync, each on a connection of its own.
-  The clock runs from the first join that is sent to the last sync answer that is read. Requests are built before and
-  answers decoded after; generation and leader of the next round are known beforehand, and checked.
+* A rebalance: all members of a stable group rejoin with new metadata and sync, each on its own connection. The time
+  runs from the first join sent to the last sync response read. Requests are built before it and responses decoded
+  after it. Generation and leader of the next round are known in advance, and checked.
 * Commits of 1 and of 100 partitions by members of 8 groups, beside produces of one message on as many connections.
-* Heartbeats of 1,000 members of one group, beside ApiVersions requests of the same length: what a request costs that
-  asks for nothing.
+* Heartbeats of 1,000 members of one group, beside ApiVersions requests of the same length, the cost of a request
+  without work.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ def _expect(found: int, wanted: ErrorCode = ErrorCode.NONE) -> None:
 
 
 def _make_coordinator(server: Server) -> None:
-    """Ask for the coordinator of a group, upon which the broker makes its offsets topic."""
+    """Request the coordinator of a group, which makes the broker create its offsets topic."""
     with Channel(server.address) as channel:
         answer = channel.ask(_frame(FindCoordinatorRequest(coordinator_keys=["any"])))
     _expect(_decode(FindCoordinatorResponse, answer).coordinators[0].error_code)
 
 
 class Members:
-    """All members of one group, which is stable whenever nothing is under way here. A connection for each."""
+    """All members of one group, each with its own connection. The group is stable between calls."""
 
     def __init__(self, server: Server, group_id: str, size: int) -> None:
         self.group_id = group_id
@@ -122,7 +122,7 @@ class Members:
         self.forming_seconds = time.perf_counter() - started
 
     def _get_member_ids(self) -> list[str]:
-        """A newcomer is given an id first, and the group waits for it to join with that (KIP-394)."""
+        """Get an id for each new member, which must then join with it (KIP-394)."""
         answers = [
             _decode(JoinGroupResponse, answer) for answer in self._ask_all([self._join("")] * len(self.channels))
         ]
@@ -131,7 +131,7 @@ class Members:
         return [answer.member_id for answer in answers]
 
     def rebalance(self) -> float:
-        """How long one more round takes."""
+        """Run one round and return its duration."""
         generation = self.generation + 1
         joins = [self._join(member_id, generation) for member_id in self.member_ids]
         syncs = self._syncs(generation)
@@ -147,13 +147,13 @@ class Members:
         return taken
 
     def _ask_all(self, requests: list[bytes]) -> list[bytes]:
-        """Every member sends, then every answer is read: nobody is answered before all have asked."""
+        """Send every member's request, then read all responses: the broker responds only after the last request."""
         for channel, request in zip(self.channels, requests, strict=True):
             channel.sock.sendall(request)
         return [channel.ask(b"") for channel in self.channels]
 
     def _join(self, member_id: str, note: int = 0) -> bytes:
-        """A join with the subscription of a consumer; another `note` in it makes it one that asks for a rebalance."""
+        """Return a join with a consumer's subscription. A changed `note` in it triggers a rebalance."""
         name = TOPIC.encode()
         count, note_bytes = (1).to_bytes(4, "big"), note.to_bytes(4, "big")
         subscription = b"\0\1" + count + len(name).to_bytes(2, "big") + name + b"\0\0\0\4" + note_bytes + bytes(4)
@@ -188,7 +188,7 @@ class Members:
         ]
 
     def _assignment(self, number: int) -> bytes:
-        """Opaque to the broker; as long as that of a consumer with one partition."""
+        """Return an assignment, opaque to the broker, as long as that of a consumer with one partition."""
         return number.to_bytes(4, "big") * 6
 
     def _take_joins(self, answers: list[bytes]) -> None:
@@ -196,7 +196,7 @@ class Members:
         for each in joined:
             _expect(each.error_code)
         if len({(each.generation_id, each.leader) for each in joined}) != 1:
-            raise RuntimeError("members have been told of different generations or leaders")
+            raise RuntimeError("members got different generations or leaders")
         self.generation, self.leader = joined[0].generation_id, joined[0].leader
 
     def _take_syncs(self, answers: list[bytes]) -> None:
@@ -240,7 +240,7 @@ def _drive(server: Server, requests: list[list[bytes]], error_at: int, options: 
 
 
 def _in_turns(kinds: dict[str, Callable[[], dict[str, float]]], rounds: int) -> list[dict[str, Any]]:
-    """One row of medians per kind of request; `ratio` compares its rate with that of the last one."""
+    """Return one row of medians per kind of request. `ratio` compares its rate with that of the last one."""
     taken: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
     for _ in range(rounds):
         for name, measure in kinds.items():
@@ -300,12 +300,12 @@ def _check_commit(answer: bytes, partitions: int) -> None:
 
 
 def _commit_error_at() -> int:
-    """Where the first partition's error code stands: behind header, throttle time, two counts, name and index."""
+    """Return the position of the first partition's error code: after header, throttle time, counts, name and index."""
     return 4 + 4 + 1 + 4 + 1 + 1 + len(TOPIC) + 1 + 4
 
 
 def _heartbeats(server: Server, group: Members, options: Options) -> list[dict[str, Any]]:
-    """Every connection speaks for its share of the members, one after the other."""
+    """Measure heartbeats. Each connection sends those of its share of the members, one after the other."""
     heartbeats = [
         _frame(HeartbeatRequest(group_id=group.group_id, generation_id=group.generation, member_id=member_id))
         for member_id in group.member_ids
@@ -323,7 +323,7 @@ def _heartbeats(server: Server, group: Members, options: Options) -> list[dict[s
 
 
 def _api_versions(length: int) -> bytes:
-    """A request of `length` bytes, filled up with the client's name."""
+    """Return a request of `length` bytes, padded with the client's name."""
     bare = len(_frame(ApiVersionsRequest(client_software_name="", client_software_version="1")))
     request = _frame(ApiVersionsRequest(client_software_name="b" * (length - bare), client_software_version="1"))
     if len(request) != length:

@@ -1,14 +1,14 @@
-"""What grows with the data: appends and random reads in logs of 0.1 to 10 GB, opening, memory per partition.
+"""How costs grow with the data: appends and random reads in logs of 0.1 to 10 GB, opening, memory per partition.
 
 The first part drives `skylog.storage` directly, without sockets, in one process with one log of each size. All logs
-are on disk before anything is measured, and then they take turns, chunk by chunk, so that the comparison between them
-holds even on a machine that is not quiet.
+are on disk before the measurement starts. Then they alternate, chunk by chunk, so that the comparison holds even on a
+machine with other load.
 
-Random reads are taken in three ways, since a large log is also one that does not fit into caches:
-* `window`: offsets within the last 64 MB, which are in the page cache at any size: the cost of finding, and of
-  finding and copying 64 KiB, as the length of the log alone changes it.
-* `whole`: offsets anywhere, page cache warm (left out where the memory cannot hold the log).
-* `cold`: offsets anywhere after the kernel was told to drop the files; that is the disk's time, shown without a bar.
+Random reads are measured in three ways, because a large log also does not fit into caches:
+* `window`: offsets within the last 64 MB, which are in the page cache at any size. Shows how the length of the log
+  alone changes the cost of finding a position, and of finding and copying 64 KiB.
+* `whole`: offsets anywhere, with a warm page cache (omitted if the memory cannot hold the log).
+* `cold`: offsets anywhere after the files are dropped from the page cache. Measures the disk, and has no bar.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def _log_growth(report: Report, path: Path, options: Options) -> None:
 
 
 def _fill(log: Log, size_bytes: int) -> None:
-    """The same batches in every log: their size decides how much a read has to look at."""
+    """Append the same batches to every log, because their size determines how much a read scans."""
     batch = memoryview(bytearray(frames.record_batch(MESSAGES_PER_BATCH)))
     for _ in range(size_bytes // len(batch)):
-        log.append(batch, 0, 0)
+        log.append_as_leader(batch, 0, 0)
     _flush(log)
 
 
@@ -94,7 +94,7 @@ def _flush(log: Log) -> None:
 
 
 def _measure_logs(logs: list[Log], sizes_gb: list[float]) -> dict[str, list[float]]:
-    """One list of figures per measurement, in the order of `logs`. Reads come first, appends leave dirty pages."""
+    """Return one list of figures per measurement, in the order of `logs`. Reads first: appends leave dirty pages."""
     ends = [log.log_end_offset for log in logs]
     window = [(end - WINDOW_BYTES // MESSAGE_BYTES, end) for end in ends]
     whole = [(0, end) for end in ends]
@@ -117,9 +117,9 @@ def _measure_logs(logs: list[Log], sizes_gb: list[float]) -> dict[str, list[floa
 
 
 def _in_turns(logs: list[Log], measure: Callable[[Log, int], float]) -> list[float]:
-    """Each log gets a chunk of calls, then the next one, and so on: what disturbs the machine disturbs all alike.
+    """Run a chunk of calls on each log alternately, so that other load on the machine affects all alike.
 
-    The median over the chunks is the figure, so that a single roll or a burst of somebody else's work does not count.
+    The figure is the median over the chunks, so that a single roll or a burst of other load does not count.
     """
     taken = [[measure(log, number) for number, log in enumerate(logs)] for _ in range(CHUNKS)]
     return [median([chunk[number] for chunk in taken]) * 1e6 for number in range(len(logs))]
@@ -132,7 +132,7 @@ def _append_in_turn(batch: memoryview, count: int, log: Log, _: int) -> float:
 def _append(log: Log, batch: memoryview, count: int) -> float:
     started = time.perf_counter()
     for _ in range(count):
-        log.append(batch, 0, 0)
+        log.append_as_leader(batch, 0, 0)
     return (time.perf_counter() - started) / count
 
 
@@ -151,7 +151,7 @@ def _files(log: Log) -> Iterable[Path]:
 
 
 def _touch(log: Log) -> None:
-    """Bring the log into the page cache."""
+    """Read the log into the page cache."""
     buffer = bytearray(4 << 20)
     for path in _files(log):
         with open(path, "rb", buffering=0) as file:
@@ -160,7 +160,7 @@ def _touch(log: Log) -> None:
 
 
 def _forget(log: Log) -> None:
-    """Have the kernel drop the log from the page cache; possible because everything is on disk."""
+    """Make the kernel drop the log from the page cache. Possible because everything is on disk."""
     for path in _files(log):
         with open(path, "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -202,7 +202,7 @@ def _opening(report: Report, path: Path, options: Options) -> None:
         names = [TopicPartition("open", number) for number in range(partitions)]
         log_dir = LogDir(path, SystemClock())
         for name in names:
-            log_dir.open_log(name, LogConfig()).append(memoryview(batch), 0, 0)
+            log_dir.open_log(name, LogConfig()).append_as_leader(memoryview(batch), 0, 0)
         log_dir.close()
         taken = []
         for _ in range(2):
@@ -223,7 +223,7 @@ def _opening(report: Report, path: Path, options: Options) -> None:
 
 
 def _memory(report: Report, path: Path, options: Options) -> None:
-    """The broker's memory with empty partitions, and how long it takes to come back with them."""
+    """Measure the broker's memory with empty partitions, and the time of a restart with them."""
     rows = []
     for partitions in (0, 100) if options.quick else (0, 100, 1000):
         with broker(path) as server:

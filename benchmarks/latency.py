@@ -1,8 +1,8 @@
-"""How long a message is under way, and what a request costs.
+"""The end-to-end latency of messages, and the cost of a request.
 
-End to end: one producer hands over 1,000 messages a second (linger 0), one consumer has them by long polling, each in
-its own process; the age of a message when the application has it is what counts. Then requests with one message each,
-as fast as they go, with the CPU time that the broker needs for one.
+End to end: one producer sends 1,000 messages a second (linger 0) and one consumer receives them by long polling, each
+in its own process. The figure is the age of a message when the application receives it. Then requests with one message
+each, as fast as possible, with the broker's CPU time per request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.servers import GENERATOR_CORE, Server, broker, pin
 
 RATE = 1000
 IGNORED = 300
-"""The first messages, which pay for connections and for code that runs for the first time."""
+"""The number of first messages to ignore: they include connecting and code that runs for the first time."""
 LOADS = ((1, 1), (1, 5), (8, 5), (64, 1))
 
 

@@ -1,8 +1,8 @@
 """The broker against the limit: the same frames, the same bytes, the same event loop, driven by the same generator.
 
 The limit is `bare_server`: it reads frames, writes their records to a file with one `os.write` each and acknowledges,
-or sends the same number of bytes back the faster way (`pread` and one `send` below 32 KiB, `sendfile` from there on).
-What the broker adds on top (checks, offsets, indexes, decoding) shows as the ratio.
+or sends the same number of bytes back by the faster method (`pread` and one `send` below 32 KiB, `sendfile` above).
+The ratio shows the cost of what the broker adds: checks, offsets, indexes, decoding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ONE_BATCH_OFFSETS = 2000
 
 @dataclass(frozen=True)
 class Size:
-    """One kind of batch, with the share of the limit that produces of it have to reach."""
+    """One kind of batch, with the share of the limit that its produce requests must reach."""
 
     label: str
     batch: bytes
@@ -71,7 +71,7 @@ def run(options: Options) -> Report:
 
 
 def measure(server: Server, requests: list[list[bytes]], error_at: int, options: Options, **how: Any) -> Run:
-    """Drive `server` for a while; CPU time is the server's, per answered request, warm-up included."""
+    """Drive `server` for a while. The CPU time is the server's, per response, including the warm-up."""
     before = server.cpu_seconds()
     result = load.run(server.address, requests, in_flight=IN_FLIGHT, error_at=error_at, seconds=options.seconds, **how)
     cpu_us = (server.cpu_seconds() - before) / result.total_requests * 1e6
@@ -80,7 +80,7 @@ def measure(server: Server, requests: list[list[bytes]], error_at: int, options:
 
 
 def _produce_row(work_dir: Path, size: Size, connections: int, options: Options) -> dict[str, Any]:
-    """Fresh processes and files for every run, so that neither side profits from the other's page cache."""
+    """Measure produces, with new processes and files for every run: neither side uses the other's page cache."""
     frame = frames.produce_request(TOPIC, size.batch)
     requests = [[frame.data] * 64] * connections
     max_requests = MAX_BYTES_PER_RUN // len(frame.data)
@@ -111,7 +111,7 @@ def _produce_row(work_dir: Path, size: Size, connections: int, options: Options)
 
 
 def _fetch_rows(work_dir: Path, size: Size, options: Options) -> list[dict[str, Any]]:
-    """Fill a log with such batches, then read it as a consumer would, and batch by batch."""
+    """Fill a log with batches of this size, then read it like a consumer, and batch by batch."""
     log_bytes = (8 if options.quick else 32) << 20
     data_dir = work_dir / "data"
     rows = []
@@ -141,7 +141,7 @@ def _fill(server: Server, size: Size, log_bytes: int) -> None:
 def _read_rows(
     server: Server, work_dir: Path, size: Size, name: str, max_bytes: int, bar: float | None, options: Options
 ) -> list[dict[str, Any]]:
-    """The offsets come from one pass through the log; the limit serves a file of the very answers of that pass."""
+    """Measure reads. One pass through the log collects the offsets; the limit serves the exact bytes of that pass."""
     answers = read_log(server.address, TOPIC, max_bytes, ONE_BATCH_OFFSETS)
     pieces = work_dir / "pieces"
     pieces.write_bytes(b"".join(answers.records))
@@ -171,7 +171,7 @@ def _read_rows(
 
 
 def _staggered(requests: list[bytes], connections: int) -> list[list[bytes]]:
-    """The same way through the log for every connection, each from another place on."""
+    """Return the same sequence of reads for every connection, each starting at another place."""
     step = len(requests) // connections
     return [requests[number * step :] + requests[: number * step] for number in range(connections)]
 
@@ -179,7 +179,7 @@ def _staggered(requests: list[bytes], connections: int) -> list[list[bytes]]:
 def _compare(
     name: str, size: Size, connections: int, limit: Callable[[], Run], skylog: Callable[[], Run], rounds: int
 ) -> dict[str, Any]:
-    """Take turns: limit, broker, limit, broker… The ratio is the median of the rounds' ratios."""
+    """Measure limit and broker alternately. The ratio is the median of the rounds' ratios."""
     taken = [(limit(), skylog()) for _ in range(rounds)]
     limits, brokers = [pair[0] for pair in taken], [pair[1] for pair in taken]
     limit_cpu_us, broker_cpu_us = (median([run.cpu_us for run in runs]) for runs in (limits, brokers))

@@ -1,9 +1,9 @@
 """The load generator: many connections, one thread, epoll, prebuilt requests, answers counted rather than decoded.
 
-It has to cost less per request than any server under test, or it would measure itself. So requests are built before
-the clock starts, several of them leave in one `send`, answers are told apart by their length prefix alone, and the
-bulk of a long answer is dropped inside the kernel (`MSG_TRUNC` on TCP) without being copied. `Load.busy` tells how
-much of its core the generator needed: a figure is only worth something while that stays below one.
+It must cost less per request than any server under test, or it would measure itself. So requests are built before the
+measurement, several are sent in one `send`, responses are separated by their length prefix alone, and most of a long
+response is dropped inside the kernel (`MSG_TRUNC` on TCP) without being copied. `Load.busy` is the share of its core
+that the generator used: a figure is valid only while that is below one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BUFFER_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Load:
-    """What came back within the measured window."""
+    """The responses received within the measured window."""
 
     seconds: float
     requests: int
@@ -42,7 +42,7 @@ class BadAnswerError(Exception):
 
 
 class _Connection:
-    """One socket with a fixed number of requests in flight: each answer that ends makes room for one request."""
+    """One socket with a fixed number of requests in flight. Each complete response makes room for one request."""
 
     def __init__(self, address: tuple[str, int], requests: Sequence[bytes], error_at: int) -> None:
         self.sock = socket.create_connection(address)
@@ -54,7 +54,7 @@ class _Connection:
         self.answer_bytes = 0
 
     def request(self, count: int) -> None:
-        """Send the next `count` requests, or remember what the socket did not take."""
+        """Send the next `count` requests, and keep what the socket did not accept."""
         requests, at = self.requests, self.next
         self.next = (at + count) % len(requests)
         if count == 1:
@@ -76,19 +76,19 @@ class _Connection:
             self.unsent = self.unsent[sent:] if sent < len(self.unsent) else None
 
     def check(self, data: memoryview, at: int) -> int:
-        """The size of the answer that begins at `at`, or an error if the answer carries one."""
+        """Return the size of the response that starts at `at`. Raises BadAnswerError if it has an error code."""
         code_at = at + self.error_at
         if data[code_at] or data[code_at + 1]:
             raise BadAnswerError(f"the answer carries an error code: {bytes(data[at : at + 80])!r}")
         return 4 + int(_LENGTH.unpack_from(data, at)[0])
 
     def receive(self, buffer: memoryview) -> int:
-        """Read what has come; returns how many answers ended with it. Raises BlockingIOError if nothing came."""
+        """Receive. Return the number of responses completed. Raises BlockingIOError if nothing was received."""
         raise NotImplementedError
 
 
 class _ShortAnswers(_Connection):
-    """Reads and checks every answer; for acknowledgements, which are far smaller than what is received at once."""
+    """Reads and checks every response. For acknowledgements, many of which fit into one receive."""
 
     def receive(self, buffer: memoryview) -> int:
         count = self.sock.recv_into(buffer, SMALL_ANSWER_BYTES)
@@ -111,7 +111,7 @@ class _ShortAnswers(_Connection):
 
 
 class _LongAnswers(_Connection):
-    """Drops answers in the kernel, unread: they are all as long as the first one, and every 64th is looked at."""
+    """Drops responses unread in the kernel. All are as long as the first one, and every 64th is checked."""
 
     size = 0
     partial = 0  # bytes seen of the answer that is under way
@@ -132,7 +132,7 @@ class _LongAnswers(_Connection):
         return ended
 
     def _next_checked(self, buffer: memoryview) -> int:
-        """Finish the answer under way, then read the beginning of the next one."""
+        """Finish the current response, then read the beginning of the next one."""
         if self.partial:
             return self._dropped(self.sock.recv_into(buffer, self.size - self.partial, socket.MSG_TRUNC))
         wanted = self.error_at + 2 - len(self.begun)
@@ -181,7 +181,7 @@ def run(
 
 
 class _Driver:
-    """The loop over all connections. It spins rather than sleeps, so that no answer waits for the generator to wake."""
+    """The loop over all connections. It spins instead of sleeping, so that no response waits for the generator."""
 
     def __init__(self, connections: Sequence[_Connection]) -> None:
         self.poll = select.epoll()

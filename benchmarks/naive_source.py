@@ -1,4 +1,4 @@
-"""The reader that one would write first: rows from confluent-kafka, message by message. What ours is compared with."""
+"""A naive Spark source, for comparison: reads rows from confluent-kafka, message by message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, 
 
 
 class NaiveSource(DataSource):
-    """Takes kafka.bootstrap.servers and subscribe (one topic), and reads everything that is there."""
+    """Reads a whole topic. Its options are kafka.bootstrap.servers and subscribe (one topic)."""
 
     @classmethod
     def name(cls) -> str:

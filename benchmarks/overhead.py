@@ -1,8 +1,9 @@
-"""What skylog's clients cost over bare confluent-kafka: the same work by both, in turn, in one process.
+"""The overhead of skylog's clients over bare confluent-kafka: both do the same work alternately, in one process.
 
-Bare code is the loop that the library's own documentation shows: `produce` with a delivery callback and `poll(0)` after
-each; `poll` for each message, looked at for an error. The leanest code possible (no callbacks and no polling; lists of
-messages by `consume`) is shown beside it: it does less, it hears of no failed delivery, say. All use the same settings.
+Bare code is the loop from the library's own documentation: `produce` with a delivery callback and `poll(0)` after each;
+`poll` for each message, with a check for errors. The leanest possible code (no callbacks and no polling; `consume` for
+lists of messages) is shown beside it. It does less: for example, it does not detect failed deliveries. All use the same
+settings.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def simple_consume(bootstrap: str, count: int, _: Path) -> Close:
     size = 0
     consumer = SimpleConsumer(TOPIC, 0, 0, bootstrap)
     for seen, message in enumerate(consumer, 1):
-        size += len(message.value)
+        size += len(message.value or b"")
         if seen == count:
             break
     return consumer.close
@@ -150,7 +151,7 @@ def _consume_in_group(bootstrap: str, count: int, **options: Any) -> Close:
     size = 0
     consumer = Consumer(TOPIC, f"group-{time.monotonic_ns()}", bootstrap, **options)
     for seen, message in enumerate(consumer, 1):
-        size += len(message.value)
+        size += len(message.value or b"")
         if seen == count:
             break
     return consumer.close
@@ -209,7 +210,7 @@ _COLUMNS = (
 def _measure(
     works: dict[str, Work], bootstrap: str, count: int, rounds: int, work_dir: Path
 ) -> dict[str, list[tuple[float, float]]]:
-    """Seconds and CPU seconds per message of each round; every round begins with another row."""
+    """Return seconds and CPU seconds per message of each round. Every round starts with another row."""
     names = list(works)
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for number in range(rounds + 1):

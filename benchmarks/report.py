@@ -1,16 +1,18 @@
-"""What a benchmark hands back, and how it is shown: tables on the terminal, JSON and plots in `benchmarks/results`.
+"""The result of a benchmark and its output: tables on the terminal, JSON and plots in `benchmarks/results`.
 
-Knows nothing of what is measured. A figure that has to reach something is a `Check`; its bar is drawn into the plots
-and printed as pass or fail.
+Does not depend on what is measured. A figure with a bar is a `Check`. Its bar is drawn into the plots, and pass or fail
+is printed.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import platform
 import statistics
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -25,12 +27,13 @@ RESULTS = Path(__file__).with_name("results")
 
 @dataclass(frozen=True)
 class Options:
-    """How much time a run may take. `rounds` is how often each figure is taken; the median is reported."""
+    """How much time a run may take. Each figure is measured `rounds` times, and the median is reported."""
 
     seconds: float
     rounds: int
     quick: bool
     work_dir: Path
+    against: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Plot:
-    """Grouped columns, one group per label; `bars` are the heights to reach, one per group or one for all."""
+    """A plot of grouped columns, one group per label. `bars` are the bars, one per group or one for all."""
 
     title: str
     unit: str
@@ -81,7 +84,7 @@ class Plot:
 
 @dataclass
 class Report:
-    """The outcome of one benchmark."""
+    """The result of one benchmark."""
 
     name: str
     title: str
@@ -139,12 +142,15 @@ def store(report: Report, options: Options) -> None:
     (RESULTS / f"{report.name}.json").write_text(json.dumps(content, indent=2) + "\n")
     for old in RESULTS.glob(f"{report.name}-*.png"):
         old.unlink()
+    if report.plots and importlib.util.find_spec("matplotlib") is None:
+        print("no plots: matplotlib is not installed (pip install 'skylog[bench]')", file=sys.stderr)
+        return
     for number, plot in enumerate(report.plots, 1):
         _draw(plot, RESULTS / f"{report.name}-{number}.png")
 
 
 def machine() -> dict[str, Any]:
-    """Where and of what the figures were taken; without it they mean nothing."""
+    """Return the machine and the versions that the figures belong to."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
@@ -177,7 +183,7 @@ def _draw(plot: Plot, path: Path) -> None:
         axes.bar_label(drawn, [_short(height) for height in heights], fontsize=7)
     bars = list(plot.bars) * groups if len(plot.bars) == 1 else list(plot.bars)
     for group, height in enumerate(bars):
-        axes.hlines(height, group - 0.45, group + 0.45, colors="red", label="bar" if group == 0 else None)
+        axes.hlines(height, group - 0.45, group + 0.45, colors="red", label="bar" if group == 0 else "_")
     axes.set_xticks(range(groups), plot.labels, fontsize=8)
     axes.set_ylabel(plot.unit)
     axes.set_title(plot.title)

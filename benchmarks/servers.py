@@ -1,4 +1,4 @@
-"""Processes under test: start one, pin it to a core, learn its address, read its CPU time and memory, stop it."""
+"""Processes under test: starts them, pins them to a core, reads address, CPU time and memory, stops them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -18,7 +19,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def pin(pid: int, core: int) -> None:
-    """Keep a process on one core; a machine with a single core is left as it is."""
+    """Pin a process to one core. Does nothing on a machine with a single core."""
     if (os.cpu_count() or 1) > core:
         os.sched_setaffinity(pid, {core})
 
@@ -26,10 +27,12 @@ def pin(pid: int, core: int) -> None:
 class Server:
     """A server process that prints `listening on HOST:PORT`; stopped and reaped at the end of the `with` block."""
 
-    def __init__(self, arguments: list[str], *, core: int | None = SERVER_CORE) -> None:
+    def __init__(
+        self, arguments: list[str], *, core: int | None = SERVER_CORE, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.started_at = time.perf_counter()
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the object; read if the start fails
-        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment)
         self.pid = self.process.pid
         if core is not None:
             pin(self.pid, core)
@@ -51,6 +54,15 @@ class Server:
         """User and system time so far, of all threads."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+    def run_time_ns(self) -> int:
+        """The time that its living threads have run so far, in nanoseconds."""
+        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads)
+
+    def age(self) -> float:
+        """Seconds since the process was created."""
+        return time.perf_counter() - self.started_at
 
     def rss_bytes(self) -> int:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE_BYTES
@@ -77,7 +89,7 @@ def bare_server(path: Path, patch_at: int, *, read_bytes: int = 0, style: str = 
 
 
 def broker(data_dir: Path, *options: str, core: int | None = SERVER_CORE) -> Server:
-    """Without a console, unless `options` ask for one."""
+    """Start a broker, without a console unless `options` request one."""
     skylog = str(Path(sys.executable).with_name("skylog"))
     arguments = [
         skylog,

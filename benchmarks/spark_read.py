@@ -1,7 +1,7 @@
-"""Rows per second from a topic into Spark: skylog's source, the naive one, and Spark's JVM connector if it can be had.
+"""Rows per second from a topic into Spark: skylog's source, the naive one, and Spark's JVM connector if available.
 
-The sources take turns in one Spark session, so what a figure is compared with was measured beside it; then skylog's
-source has one core instead of two. The connector's jars are those that the tests compare rows with.
+The sources alternate in one Spark session, so that compared figures are measured at the same time. Then skylog's source
+uses one core instead of two. The connector's jars are those of the tests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SINKS = ("noop", "parquet")
 
 
 def fill(bootstrap: str, topic: str, count: int, value_bytes: int) -> None:
-    """JSON-like values of nearly equal size, with keys."""
+    """Produce JSON-like values of nearly equal size, with keys."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": count})
@@ -41,8 +41,9 @@ def fill(bootstrap: str, topic: str, count: int, value_bytes: int) -> None:
 
 
 def session(cores: int = CORES) -> tuple[Any, dict[str, str]]:
-    """A Spark session, and the formats that are compared by the names of the rows."""
+    """Yield a Spark session and the formats to compare, by name of the row."""
     from pyspark.sql import SparkSession
+
     from tests.spark.peers.jars import NoJarsError, connector_jars
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -61,7 +62,7 @@ def session(cores: int = CORES) -> tuple[Any, dict[str, str]]:
 
 
 def read_all(spark: Any, form: str, bootstrap: str, topic: str, sink: str, target: Path) -> float:
-    """Seconds from the load of the frame to its last row in the sink."""
+    """Return the seconds from the load of the frame to its last row in the sink."""
     began = time.perf_counter()
     frame = spark.read.format(form).option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
     writer = frame.write.format(sink).mode("overwrite")
@@ -111,7 +112,7 @@ def run(options: Options) -> Report:
 def measure(
     spark: Any, formats: dict[str, str], rounds: int, bootstrap: str, topic: str, sink: str, target: Path
 ) -> dict[str, list[float]]:
-    """Seconds of every round by source; the sources take turns, and the first rounds, which warm up, don't count."""
+    """Return the seconds of every round by source. The sources alternate; the first rounds warm up and do not count."""
     taken: dict[str, list[float]] = {name: [] for name in formats}
     for _ in range(rounds + WARM_UPS):
         for name, form in formats.items():
@@ -120,7 +121,7 @@ def measure(
 
 
 def _scaling(sink: str, one_core: float, rows: list[dict[str, Any]]) -> Table:
-    """skylog's source into this sink on one core and on two."""
+    """Measure skylog's source into this sink on one core and on two."""
     (both,) = (row["rows_s"] for row in rows if (row["what"], row["bytes"], row["sink"]) == ("skylog", 100, sink))
     found = [{"cores": 1, "rows_s": one_core, "by": 1.0}, {"cores": CORES, "rows_s": both, "by": both / one_core}]
     return Table(f"skylog by cores, 100 bytes, {sink}", _SCALING_COLUMNS, found)

@@ -1,7 +1,7 @@
-"""Rows per second from Spark into a topic: skylog's sink, and Spark's JVM connector if it can be had.
+"""Rows per second from Spark into a topic: skylog's sink, and Spark's JVM connector if available.
 
-The sinks take turns in one Spark session, each with a new topic; then skylog's sink has one core instead of two. Rows
-are made on the way, so that both pay the same for them. skylog's rows are in the log exactly once when the job ends,
+The sinks alternate in one Spark session, each with a new topic. Then skylog's sink uses one core instead of two. Rows
+are generated during the write, at the same cost for both. When the job ends, skylog's rows are in the log exactly once,
 the connector's at least once.
 """
 
@@ -23,7 +23,7 @@ ROWS_BYTES = 200_000_000
 
 
 def write_all(spark: Any, form: str, server: Server, count: int, value_bytes: int, staging: Path) -> float:
-    """Seconds until all rows are in a new topic, which is deleted afterwards."""
+    """Return the seconds until all rows are in a new topic, which is deleted afterwards."""
     from skylog.client import Admin
 
     topic = f"rows-{time.monotonic_ns()}"
@@ -43,7 +43,7 @@ def write_all(spark: Any, form: str, server: Server, count: int, value_bytes: in
 def measure(
     spark: Any, formats: dict[str, str], rounds: int, server: Server, count: int, value_bytes: int, staging: Path
 ) -> dict[str, float]:
-    """Rows per second by sink: medians of rounds in which they take turns."""
+    """Return rows per second by sink: medians of rounds in which they alternate."""
     taken: dict[str, list[float]] = {name: [] for name in formats}
     for _ in range(rounds + WARM_UPS):
         for name, form in formats.items():

@@ -1,4 +1,4 @@
-"""A broker for an attack: topics and messages to prepare it, any request in any version, its own measure of pauses."""
+"""A broker for an attack: creates topics and messages, sends any request in any version, reads the broker's pauses."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def frame_of(request: Message, version: int) -> bytes:
 
 
 def produce_to(topic: str, batches: Sequence[bytes], *, first: int = 0) -> ProduceRequest:
-    """A batch for each of as many partitions, from `first` on."""
+    """Build a request with one batch per partition, from partition `first` on."""
     rows = [PartitionProduceData(index=first + number, records=batch) for number, batch in enumerate(batches)]
     return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=rows)])
 
 
 class Line:
-    """A connection that sends whole frames and reads whole answers, which it may throw away."""
+    """A connection that sends whole frames and reads whole responses, or drops them."""
 
     def __init__(self, address: tuple[str, int], receive_buffer_bytes: int = 0) -> None:
         self.sock = socket.socket()
@@ -61,12 +61,12 @@ class Line:
         return spec.response.read(answer, version, position)[0]
 
     def throw(self, frame: bytes) -> int:
-        """Send a frame and read its answer away; the answer's length."""
+        """Send a frame and drop its response. Return the response's length."""
         self.sock.sendall(frame)
         return self.drop_answer()
 
     def throw_all(self, frames: Iterable[bytes]) -> int:
-        """Send many, `IN_FLIGHT` at a time, and read their answers away; how many there were."""
+        """Send many frames, `IN_FLIGHT` at a time, and drop their responses. Return their number."""
         left, count = iter(frames), 0
         while chunk := list(itertools.islice(left, IN_FLIGHT)):
             self.sock.sendall(b"".join(chunk))
@@ -76,7 +76,7 @@ class Line:
         return count
 
     def drop_answer(self, pause: Any = None) -> int:
-        """Read an answer away, with a call of `pause` between pieces; its length."""
+        """Read and drop a response, calling `pause` between pieces. Return its length."""
         length = left = struct.unpack(">i", self._read(4))[0]
         piece = bytearray(65536)
         while left:
@@ -133,7 +133,7 @@ class Stage:
         return Line(self.server.address, receive_buffer_bytes)
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        """Configs are named with underscores in place of dots."""
+        """Create a topic. Names of configs have underscores in place of dots."""
         rows = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=rows)
         with self.line() as line:
@@ -142,17 +142,17 @@ class Stage:
             raise RuntimeError(f"{name}: error {result.error_code}: {result.error_message}")
 
     def fill(self, topic: str, batch: bytes, count: int) -> None:
-        """The same batch `count` times."""
+        """Produce the same batch `count` times."""
         frame = frame_of(produce_to(topic, [batch]), 9)
         with self.line() as line:
             line.throw_all(itertools.repeat(frame, count))
 
     def log_file(self, topic: str, suffix: str = ".log") -> Path:
-        """The largest file of that kind in partition 0."""
+        """Return the largest file of that kind in partition 0."""
         return max((self.data_dir / f"{topic}-0").glob(f"*{suffix}"), key=lambda path: path.stat().st_size)
 
     def longest_pause_ms(self) -> float | None:
-        """What the broker says of its own event loop; None where it does not measure it."""
+        """Return the longest pause of the event loop that the broker reports; None if it does not measure pauses."""
         with urllib.request.urlopen(console_url(self.server) + "/metrics", timeout=PATIENCE_S) as response:
             text = response.read().decode()
         found = re.search(r"^skylog_event_loop_longest_pause_seconds(?:\{[^}]*\})? (\S+)", text, re.MULTILINE)

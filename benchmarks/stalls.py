@@ -1,4 +1,4 @@
-"""What one client can do to all others: a small acknowledged produce beside each attack on the event loop."""
+"""How long one client can delay all others: a small acknowledged produce beside each attack on the event loop."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _attack(name: str, attack: Attack, options: Options) -> dict[str, Any]:
 
 
 class Neighbour:
-    """A producer in a process of its own: one small message after the other, each acknowledged; the longest wait."""
+    """A producer in a separate process that sends small messages one at a time and measures the longest wait."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         context = multiprocessing.get_context("spawn")

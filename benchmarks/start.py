@@ -1,4 +1,4 @@
-"""How long until a broker is of use, and what it costs to leave it running."""
+"""The time until a new broker acknowledges a message, and the cost of an idle broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _first_start(work_dir: Path, batch: bytes) -> dict[str, float]:
 
 
 def _start(data_dir: Path, batch: bytes, *, create: bool = False) -> dict[str, float]:
-    """One start, timed from the call that makes the process; the client is a bare socket that costs nothing."""
+    """Time one start, from the call that creates the process. The client is a bare socket, which costs nothing."""
     with broker(data_dir, core=None) as server:
         listening_s = time.perf_counter() - server.started_at
         if create:

@@ -1,9 +1,9 @@
-"""What users get: confluent-kafka producers and a consumer against the broker, on one machine.
+"""The throughput that users get: confluent-kafka producers and a consumer against the broker, on one machine.
 
-The setting is that of the figures to be beaten: 8 producers sending 200-byte messages in batches of 50, then one
-consumer that reads everything back. Clients are processes of their own, and with the broker they share the cores of
-this machine: on two cores the clients need more CPU time than the broker, so these figures are theirs as much as the
-broker's. The columns of CPU time per message tell who was the limit.
+The setting is that of the reference figures: 8 producers send 200-byte messages in batches of 50, then one consumer
+reads everything back. Clients are separate processes and share the machine's cores with the broker. On two cores the
+clients need more CPU time than the broker, so the figures depend on them as much as on the broker. The columns of CPU
+time per message show which side was the limit.
 """
 
 from __future__ import annotations

@@ -1,0 +1,155 @@
+"""Rows per second from a topic into the warehouse: `land`, and Spark's JVM connector with delta-spark if available.
+
+Each contender is a process with its own Spark session. They take turns, each with a new table. With `--against DIR`,
+the job of another checkout is a contender too, on tables of whatever form it has. The connector's rows get the same
+columns with the same functions, are not checked to be complete, and have no offsets.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.channel import create_topic
+from benchmarks.report import Check, Column, Options, Report, Table, median
+from benchmarks.servers import broker
+
+ROOT = Path(__file__).parents[1]
+OVER_CONNECTOR_BAR = 1.5
+PARTITIONS = 2
+CORES = 2
+WARM_UPS = 2
+SMALLEST_BYTES = 10
+MAY_1_MS = 1_777_593_600_000
+
+
+def fill(bootstrap: str, topic: str, count: int, value_bytes: int) -> None:
+    """Produce events of the same size, within two hours. The smallest have an id of two characters only."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": count})
+    body = b'{"id":"%07d","event":"page.view","user":{"id":"%03d"},"attributes":{"page":"/about"}'
+    padding = value_bytes - len(body % (0, 0)) - len(b',"server":""}')
+    for number in range(count):
+        if value_bytes <= SMALLEST_BYTES:
+            value = b'{"id":"%d"}' % (number % 10)
+        else:
+            value = body % (number, number % 1000) + b',"server":"%s"}' % (b"x" * max(padding, 0))
+        at_ms = MAY_1_MS + number * 7_200_000 // count
+        producer.produce(topic, value, partition=number % PARTITIONS, timestamp=at_ms)
+        if number % 1000 == 0:
+            producer.poll(0)
+    producer.flush()
+
+
+class Lander:
+    """A contender."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def land(self, topic: str, warehouse: Path) -> float:
+        """Return the seconds until the topic is in a new table, which is deleted afterwards."""
+        assert self._process.stdin is not None
+        print(topic, warehouse, file=self._process.stdin, flush=True)
+        seconds = float(self.answer())
+        shutil.rmtree(warehouse)
+        return seconds
+
+    def answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline() or "nan"
+
+
+@contextmanager
+def lander(kind: str, bootstrap: str, checkout: Path, log: Path) -> Iterator[Lander]:
+    path = os.pathsep.join(filter(None, (str(checkout / "src"), str(ROOT), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "benchmarks.lander", kind, bootstrap, str(CORES)]
+    variables = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables
+        )
+    try:
+        found = Lander(process)
+        if found.answer().strip() != "ready":
+            raise SystemExit(f"{kind} did not start: {log.read_text()[-2000:]}")
+        yield found
+    finally:
+        process.communicate()
+
+
+def contenders(options: Options) -> tuple[dict[str, tuple[str, Path]], list[str]]:
+    """Return kind and checkout of each contender by its name, and notes."""
+    from tests.spark.peers.jars import NoJarsError, connector_jars, delta_jars
+
+    found, notes = {"skylog": ("skylog", ROOT)}, []
+    if options.against is not None:
+        found["skylog, other checkout"] = ("skylog", options.against.resolve())
+    try:
+        connector_jars()
+        found["JVM connector, Parquet"] = ("parquet", ROOT)
+        delta_jars()
+        found["JVM connector, Delta"] = ("delta", ROOT)
+    except NoJarsError as error:
+        notes.append(f"not compared with all peers: {error}")
+    return found, notes
+
+
+def run(options: Options) -> Report:
+    count = 200_000 if options.quick else 1_000_000
+    sizes = (10, 100, 1000)
+    report = Report("land", f"{count:,} events of a topic with {PARTITIONS} partitions into a table, local[{CORES}]")
+    work_dir = Path(tempfile.mkdtemp(prefix="skylog-land-", dir=options.work_dir))
+    kinds, report.notes = contenders(options)
+    rows: list[dict[str, Any]] = []
+    try:
+        with broker(work_dir / "data", core=None) as server, ExitStack() as stack:
+            landers = {
+                name: stack.enter_context(lander(kind, server.bootstrap, checkout, work_dir / f"log-{number}"))
+                for number, (name, (kind, checkout)) in enumerate(kinds.items())
+            }
+            for value_bytes in sizes:
+                topic = f"events-{value_bytes}"
+                create_topic(server.address, topic, PARTITIONS)
+                fill(server.bootstrap, topic, count, value_bytes)
+                rows += measure(landers, topic, options.rounds, work_dir, count, value_bytes)
+    finally:
+        shutil.rmtree(work_dir)
+    report.tables.append(Table("rows per second; medians", _COLUMNS, rows))
+    for row in rows:
+        if row["what"] == "JVM connector, Delta":
+            report.checks.append(
+                Check(f"{row['bytes']} bytes: land over {row['what']}", row["behind"], OVER_CONNECTOR_BAR)
+            )
+    return report
+
+
+def measure(
+    landers: dict[str, Lander], topic: str, rounds: int, work_dir: Path, count: int, value_bytes: int
+) -> list[dict[str, Any]]:
+    """Let the contenders take turns. The first rounds warm up and do not count."""
+    taken: dict[str, list[float]] = {name: [] for name in landers}
+    for _ in range(rounds + WARM_UPS):
+        for name, found in landers.items():
+            taken[name].append(found.land(topic, work_dir / "warehouse"))
+    seconds = {name: median(each[WARM_UPS:]) for name, each in taken.items()}
+    return [
+        {"what": name, "bytes": value_bytes, "rows_s": count / each, "behind": each / seconds["skylog"]}
+        for name, each in seconds.items()
+    ]
+
+
+_COLUMNS = [
+    Column("what", "job"),
+    Column("bytes", "value bytes", "{:,}"),
+    Column("rows_s", "rows/s", "{:,.0f}"),
+    Column("behind", "skylog is faster by", "{:.2f}×"),
+]
