@@ -1,6 +1,6 @@
-"""A small blog that tracks what its users do. `uvicorn blog:app` runs it; see README.md.
+"""A small blog that tracks its users. Run it with `uvicorn blog:app`; see README.md.
 
-Settings, from the environment: BLOG_DATABASE (blog.db), BLOG_BOOTSTRAP (127.0.0.1:9092), BLOG_TOPIC (blog_log).
+Environment variables: BLOG_DATABASE (blog.db), SKYLOG_BOOTSTRAP (127.0.0.1:9092), BLOG_TOPIC (blog_log).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from skylog.events import EventLog
 from skylog.events.asgi import EventMiddleware
 
 store = Store(os.environ.get("BLOG_DATABASE", "blog.db"))
-producer = Producer(os.environ.get("BLOG_BOOTSTRAP", "127.0.0.1:9092"), audit=ProducerAudit("blog"))
+producer = Producer(audit=ProducerAudit("blog"))
 events = EventLog(producer, topic=os.environ.get("BLOG_TOPIC", "blog_log"), application="blog")
 
 
@@ -56,8 +56,20 @@ async def create_comment(request: Request) -> Response:
     post = find_post(request)
     (body,) = await fields(request, "body")
     comment_id = store.add_comment(user, post["id"], body)
-    events.fire("comment.create", user, id=comment_id, post_id=post["id"], organisation=user.organisation_id)
+    events.fire("comment.create", user, id=comment_id, post_id=post["id"], body=body, organisation=user.organisation_id)
     return JSONResponse({"id": comment_id}, status_code=201)
+
+
+async def follow(request: Request) -> Response:
+    """Follow an author, or with DELETE no longer: `skylog pipeline run feed` delivers their posts."""
+    user = logged_in_user(request)
+    author = store.user_named(request.path_params["name"])
+    if author is None:
+        raise HTTPException(404, f"user {request.path_params['name']} not found")
+    follows = request.method == "POST"
+    store.follow(user, author, follows=follows)
+    events.fire("user.follow" if follows else "user.unfollow", user, author=author.id)
+    return JSONResponse({"follows": follows})
 
 
 async def sign_up(request: Request) -> Response:
@@ -75,9 +87,9 @@ async def log_in(request: Request) -> Response:
     name, password = await fields(request, "name", "password")
     token = store.log_in(name, password)
     if token is None:
-        events.fire("user.login_failed", name=name)
-        raise HTTPException(401, "name or password are wrong")
-    events.fire("user.login", store.user_of(token))
+        events.fire("user.login_failed", name=name, address=address(request))
+        raise HTTPException(401, "wrong name or password")
+    events.fire("user.login", store.user_of(token), name=name, address=address(request))
     response = JSONResponse({})
     response.set_cookie("session", token, httponly=True, samesite="lax")
     return response
@@ -88,11 +100,19 @@ async def metrics(request: Request) -> Response:
 
 
 def view_page(request: Request) -> None:
-    events.fire("page.view", current_user(request), path=request.url.path, referrer=request.headers.get("referer"))
+    """Fire `page.view`, with the organisation of a user who is logged in: `skylog pipeline run visits` counts those."""
+    user = current_user(request)
+    attributes = {} if user is None else {"organisation": user.organisation_id}
+    events.fire("page.view", user, path=request.url.path, referrer=request.headers.get("referer"), **attributes)
+
+
+def address(request: Request) -> str | None:
+    """Return the visitor's address, for `skylog pipeline run security`. Behind a proxy, use what it forwards."""
+    return None if request.client is None else request.client.host
 
 
 def current_user(request: Request) -> User | None:
-    """Who is logged in. Looked up once per request."""
+    """Return the user who is logged in. Looked up once per request."""
     if not hasattr(request.state, "user"):
         token = request.cookies.get("session")
         request.state.user = None if token is None else store.user_of(token)
@@ -110,19 +130,19 @@ def logged_in_user(request: Request) -> User:
 def find_post(request: Request) -> dict[str, Any]:
     post = store.post(request.path_params["id"])
     if post is None:
-        raise HTTPException(404, f"there is no post {request.path_params['id']}")
+        raise HTTPException(404, f"post {request.path_params['id']} not found")
     return post
 
 
 async def fields(request: Request, *names: str) -> list[str]:
-    """The texts that the request's JSON has under these names, all of which it must have."""
+    """Return these fields of the request's JSON. All are required."""
     try:
         form = await request.json()
     except (JSONDecodeError, UnicodeDecodeError):
         form = None
     values = [form.get(name) for name in names] if isinstance(form, dict) else [None]
     if not all(isinstance(value, str) and value for value in values):
-        raise HTTPException(422, f"send a JSON object with the texts {', '.join(names)}")
+        raise HTTPException(422, f"expected a JSON object with the strings {', '.join(names)}")
     return values
 
 
@@ -145,6 +165,7 @@ app = Starlette(
         Route("/posts/{id:int}", show_post),
         Route("/posts/{id:int}/comments", create_comment, methods=["POST"]),
         Route("/users", sign_up, methods=["POST"]),
+        Route("/users/{name}/followers", follow, methods=["POST", "DELETE"]),
         Route("/sessions", log_in, methods=["POST"]),
         Route("/metrics", metrics),
     ],

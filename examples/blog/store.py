@@ -1,4 +1,4 @@
-"""The blog's data in SQLite: organisations, users, posts and comments. Knows nothing of HTTP or events."""
+"""The blog's data in SQLite: organisations, users, posts and comments. Independent of HTTP and events."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ CREATE TABLE IF NOT EXISTS posts (
 CREATE TABLE IF NOT EXISTS comments (
     id INTEGER PRIMARY KEY, post_id INTEGER NOT NULL REFERENCES posts, user_id INTEGER NOT NULL REFERENCES users,
     body TEXT NOT NULL, created_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS follows (
+    reader_id INTEGER NOT NULL REFERENCES users, author_id INTEGER NOT NULL REFERENCES users,
+    PRIMARY KEY (reader_id, author_id));
 """
 POSTS = """
 SELECT posts.id, title, body, users.name AS author, posts.created_at FROM posts JOIN users ON user_id = users.id
@@ -43,7 +46,7 @@ class User:
 
 
 class NameTakenError(Exception):
-    """Somebody has signed up under this name before."""
+    """Another user has this name."""
 
 
 class Store:
@@ -66,7 +69,7 @@ class Store:
         return User(user_id, name, organisation_id, created_at)
 
     def log_in(self, name: str, password: str) -> str | None:
-        """The token of a new session, or None if name or password are wrong."""
+        """Return the token of a new session, or None if name or password are wrong."""
         row = self._row("SELECT id, salt, password FROM users WHERE name = ?", name)
         if row is None or not hmac.compare_digest(row["password"], _digest(password, row["salt"])):
             return None
@@ -78,11 +81,20 @@ class Store:
         row = self._row(f"{USERS} JOIN sessions ON user_id = id WHERE token = ?", token)
         return None if row is None else User(*row)
 
+    def user_named(self, name: str) -> User | None:
+        row = self._row(f"{USERS} WHERE name = ?", name)
+        return None if row is None else User(*row)
+
+    def follow(self, reader: User, author: User, *, follows: bool) -> None:
+        insert = "INSERT OR IGNORE INTO follows (reader_id, author_id) VALUES (?, ?)"
+        delete = "DELETE FROM follows WHERE reader_id = ? AND author_id = ?"
+        self._database.execute(insert if follows else delete, (reader.id, author.id))
+
     def posts(self) -> list[dict[str, Any]]:
         return self._rows(f"{POSTS} ORDER BY posts.id DESC LIMIT 20")
 
     def post(self, post_id: int) -> dict[str, Any] | None:
-        """The post with its comments."""
+        """Return the post with its comments."""
         row = self._row(f"{POSTS} WHERE posts.id = ?", post_id)
         return None if row is None else {**dict(row), "comments": self._rows(COMMENTS_OF, post_id)}
 

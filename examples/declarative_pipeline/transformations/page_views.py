@@ -1,6 +1,6 @@
-"""The streaming table `page_views`: each event of the topic once, parsed. It grows with every run.
+"""The streaming table `page_views`: each event of the topic once, parsed. Every run appends the new events.
 
-Settings, from the environment: PAGES_BOOTSTRAP (127.0.0.1:9092), PAGES_TOPIC (page_views).
+Environment variables: SKYLOG_BOOTSTRAP (127.0.0.1:9092), PAGES_TOPIC (page_views).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def page_views() -> DataFrame:
     return (
         SparkSession.active()
         .readStream.format("skylog")
-        .option("kafka.bootstrap.servers", os.environ.get("PAGES_BOOTSTRAP", "127.0.0.1:9092"))
+        .option("kafka.bootstrap.servers", os.environ.get("SKYLOG_BOOTSTRAP", "127.0.0.1:9092"))
         .option("subscribe", os.environ.get("PAGES_TOPIC", "page_views"))
         .option("startingOffsets", "earliest")
         .option("valueFormat", "json")

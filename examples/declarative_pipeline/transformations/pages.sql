@@ -1,4 +1,4 @@
--- The materialized view `pages`: made anew from all of `page_views` with every run.
+-- The materialized view `pages`: every run recomputes it from all of `page_views`.
 CREATE MATERIALIZED VIEW pages AS
 SELECT page, count(*) AS views, count(DISTINCT user_id) AS users, round(avg(dwell_s), 1) AS dwell_s
 FROM page_views
