@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from skylog.audit import AUDIT_TOPIC, Count, Report, Tier
 from skylog.audit.commit_metadata import encode_metadata
 from skylog.model import TopicPartition as Partition
+from tests.broker.process import BrokerThread
 
 from .conftest import Skylog, running_broker
 from .terminal import in_terminal
@@ -26,9 +27,13 @@ NOON_MS = int(datetime(2026, 3, 1, 12, 0).timestamp() * 1000)  # local time, as 
 
 @pytest.fixture(scope="module")
 def skylog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Skylog]:
-    """A separate broker: other tests expect one without an audit."""
-    with running_broker(tmp_path_factory.mktemp("audit") / "data") as address:
-        audited = Skylog(address)
+    """A separate broker: other tests expect one without an audit.
+
+    It does not count what it stores. The topics here are empty, and a broker that counts would correct the reports of
+    stored messages that these tests make up.
+    """
+    with BrokerThread(tmp_path_factory.mktemp("audit") / "data") as broker:
+        audited = Skylog(f"127.0.0.1:{broker.port}")
         audited.create(AUDIT_TOPIC)
         yield audited
 
