@@ -7,6 +7,7 @@ above 1 for rates.
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import sys
@@ -40,6 +41,8 @@ def run(options: Options) -> Report:
     turns = 10 if options.quick else TURNS
     work_dir = Path(tempfile.mkdtemp(prefix="skylog-compare-", dir=options.work_dir))
     rows: list[dict[str, Any]] = []
+    for source in sources:  # otherwise the start of a new checkout is measured with its compilation
+        compileall.compile_dir(source, quiet=2)
     pin(os.getpid(), GENERATOR_CORE)
     try:
         before, after = (_broker(source, work_dir / name) for source, name in zip(sources, "ab", strict=True))
@@ -57,7 +60,8 @@ def run(options: Options) -> Report:
 
 def _broker(source: Path, data_dir: Path) -> Server:
     command = [sys.executable, "-P", "-m", "skylog", "serve", "--no-console", "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(source)}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPATH"] = str(source)
     return Server([*command, "--data-dir", str(data_dir)], core=SERVER_CORE, environment=environment)
 
 
@@ -143,6 +147,7 @@ def _fetch_rows(pair: Pair, messages: int, turns: int) -> list[dict[str, Any]]:
 
 def _start_rows(sources: tuple[Path, Path], work_dir: Path, starts: int) -> list[dict[str, Any]]:
     seconds: tuple[list[float], list[float]] = ([], [])
+    cpu: tuple[list[float], list[float]] = ([], [])
     megabytes: tuple[list[float], list[float]] = ([], [])
     for number in range(starts):
         for side, source in enumerate(sources):
@@ -151,9 +156,11 @@ def _start_rows(sources: tuple[Path, Path], work_dir: Path, starts: int) -> list
                 with Channel(server.address) as channel:
                     produce(channel, "t", frames.record_batch(1))
                 seconds[side].append(server.age())
+                cpu[side].append(server.run_time_ns() / 1e9)
                 megabytes[side].append(server.rss_bytes() / 1e6)
     return [
         _row("start to first produce", "s", *map(min, seconds)),
+        _row("CPU time until then", "s", *map(min, cpu)),
         _row("memory after it", "MB", *map(min, megabytes)),
     ]
 

@@ -7,6 +7,7 @@ two minutes for each of the two checkouts.
 
 from __future__ import annotations
 
+import compileall
 import os
 import re
 import shutil
@@ -39,6 +40,9 @@ def run(options: Options) -> Report:
     if shutil.which("callgrind_control") is None:
         report.notes.append("valgrind is not installed: nothing is measured (apt-get install valgrind)")
         return report
+    for checkout in (Path(__file__).parents[1], options.against):
+        if checkout is not None:  # otherwise the start of a new checkout is counted with its compilation
+            compileall.compile_dir(checkout / "src", quiet=2)
     after = _measure(options, Path(__file__).parents[1])
     before = _measure(options, options.against) if options.against is not None else {}
     rows: list[dict[str, Any]] = []

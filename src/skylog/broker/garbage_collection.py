@@ -15,7 +15,8 @@ OLD_ROUNDS: Final = 400  # a full collection after about ten million new objects
 
 
 def tune_garbage_collector() -> None:
-    """Call this once, when the broker process has started."""
+    """Call this once, when the broker process has started. It may have been disabled until then."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_ROUNDS, OLD_ROUNDS)

@@ -65,8 +65,8 @@ class Lane:
     def answer(self, correlation_id: int, base_offset: int) -> bytes:
         """Return the response for a stored batch."""
         start = self.partition.log.log_start_offset
-        values = (*self._head, base_offset, NO_TIMESTAMP, start, *self._tail)
-        return self._answer.pack(self._answer_bytes, correlation_id, *values)
+        head, tail = self._head, self._tail
+        return self._answer.pack(self._answer_bytes, correlation_id, *head, base_offset, NO_TIMESTAMP, start, *tail)
 
 
 Known = tuple[Lane, int, memoryview, int]
@@ -125,7 +125,10 @@ class ProducerLanes:
         now_ms = self._clock.now_ms()
         served = 0
         try:
-            while run := self._find_run(view, position, end):
+            while position < end:
+                run = self._find_run(view, position, end)
+                if not run:
+                    break
                 stored = self._store(run, now_ms, parts)
                 served += stored
                 position = run[stored - 1][3] if stored else position
@@ -145,7 +148,7 @@ class ProducerLanes:
     def _find_run(self, view: memoryview, position: int, end: int) -> list[Known]:
         """Return the known requests from `position` on that are for the same partition."""
         run: list[Known] = []
-        while len(run) < _MAX_RUN:
+        while position < end and len(run) < _MAX_RUN:
             known = self._find(view, position, end)
             if known is None or (run and known[0] is not run[0][0]):
                 break

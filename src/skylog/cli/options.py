@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from skylog.config import read_properties
-from skylog.errors import ConfigError
+from skylog.cli.settings import read_settings as read_settings
 from skylog.units import byte_count, duration_ms
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -107,19 +105,3 @@ def parse_duration_ms(text: str, option: str) -> int:
     if found is None:
         raise typer.BadParameter(f"'{text}' is not a duration: use a form such as 30s, 2m or 1h30m", param_hint=option)
     return found
-
-
-def read_settings(path: Path | None, texts: Iterable[str], option: str) -> dict[str, str]:
-    """Read settings from the `--config` file, if any, and the KEY=VALUE texts of `option`, which take precedence."""
-    values: dict[str, str] = {}
-    if path is not None:
-        try:
-            values = read_properties(path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read --config {path}: {error}") from error
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise ConfigError(f"{option}: expected KEY=VALUE")  # omits the text, which may be a secret
-        values[key.strip()] = value.strip()
-    return values

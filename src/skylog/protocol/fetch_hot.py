@@ -129,7 +129,10 @@ def _read(frame: memoryview, position: int, version: int) -> FetchCall:
     forgotten: Sequence[tuple[str | UUID, list[int]]] = ()
     rack_id = ""
     if version >= _SESSIONS_FROM:
-        forgotten, position = _read_forgotten(frame, position, version)
+        if flexible and frame[position] == 1:  # none, as in most requests
+            position += 1
+        else:
+            forgotten, position = _read_forgotten(frame, position, version)
         if version >= _RACKS_FROM:
             rack_id, position = _name(frame, position, flexible)
             if version >= _REPLICA_STATE_FROM and frame[position]:
@@ -206,7 +209,13 @@ def _count(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
 
 def _name(frame: memoryview, position: int, flexible: bool) -> tuple[str, int]:
     if flexible:
-        length, position = read_uvarint(frame, position)
+        length = frame[position]
+        if length == 1:
+            return "", position + 1
+        if length < 0x80:
+            position += 1
+        else:
+            length, position = read_uvarint(frame, position)
         length -= 1
     else:
         (length,) = _INT16.unpack_from(frame, position)

@@ -57,6 +57,8 @@ def uvarint(value: int) -> bytes:
     """Encode `value` as an unsigned varint."""
     if 0 <= value < 0x80:
         return _ONE_BYTE[value]
+    if 0x80 <= value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

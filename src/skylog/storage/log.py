@@ -178,8 +178,8 @@ class Log(ProducerLog):
             header = header._replace(max_timestamp=now_ms)
         base_offset = self.log_end_offset
         stamp_offset(batch, base_offset, leader_epoch)
-        self._write_batch(batch, header, base_offset, leader_epoch, now_ms)
-        return AppendResult(base_offset, self.log_end_offset, append_time, self._must_flush(), is_duplicate=False)
+        must_flush = self._write_batch(batch, header, base_offset, leader_epoch, now_ms)
+        return AppendResult(base_offset, self.log_end_offset, append_time, must_flush, False)
 
     def append_all_as_leader(self, batches: Sequence[Batch], leader_epoch: int, now_ms: int) -> list[int] | None:
         """Store several clients' batches with one write. Return their base offsets.
@@ -389,8 +389,8 @@ class Log(ProducerLog):
 
     # -- writing
 
-    def _write_batch(self, batch: Batch, header: BatchHeader, base_offset: int, leader_epoch: int, now_ms: int) -> None:
-        """Write a batch at its final offset and epoch. Raises KafkaError, with nothing stored."""
+    def _write_batch(self, batch: Batch, header: BatchHeader, base_offset: int, leader_epoch: int, now_ms: int) -> bool:
+        """Write a batch at its final offset and epoch. Return whether a flush is due. Raises KafkaError if it fails."""
         active = self._segments.active
         try:
             if self._is_roll_due(active, len(batch), now_ms):
@@ -404,7 +404,7 @@ class Log(ProducerLog):
         self.log_end_offset = base_offset + header.last_offset_delta + 1
         if header.producer_id >= 0:
             self._note_producer(batch, header, base_offset, now_ms)
-        self._note_unflushed(header.record_count, now_ms)
+        return self._note_unflushed(header.record_count, now_ms)
 
     def _begin_epoch(self, epoch: int, start_offset: int) -> None:
         self.epochs.begin(epoch, start_offset)
@@ -422,13 +422,16 @@ class Log(ProducerLog):
 
     # -- flushing
 
-    def _note_unflushed(self, messages: int, now_ms: int) -> None:
+    def _note_unflushed(self, messages: int, now_ms: int) -> bool:
+        """Count appended messages. Return whether a flush is due."""
         unflushed = self._unflushed
         unflushed.messages += messages
         if unflushed.since_ms is None:
             unflushed.since_ms = now_ms
+        return unflushed.messages >= self._flush_messages
 
     def _must_flush(self) -> bool:
+        """Whether a flush is due. For a batch that is sent again, the flush of the original may still be running."""
         return self._unflushed.messages >= self._flush_messages or self._flush_messages == 1
 
     @property

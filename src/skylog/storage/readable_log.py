@@ -154,8 +154,7 @@ class ReadableLog:
             raise self._storage_error(error) from error
         if segment is active and found.position + found.length == active.size_bytes:
             active.remember_end(self.log_end_offset)
-        segment_end = self.log_end_offset if segment is active else segment.end_offset or self.log_end_offset
-        if end_offset < segment_end:
+        if end_offset < self.log_end_offset and end_offset < self.end_of(segment):
             readable_bytes = segment.position_of(end_offset) - found.position
             if readable_bytes < found.length:
                 return found._replace(length=readable_bytes)

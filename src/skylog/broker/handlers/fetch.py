@@ -18,7 +18,7 @@ the check. Other requests are answered or parked before the handler returns.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -54,16 +54,18 @@ ANY_REPLICA_FROM: Final = 11
 NEW_LEADERS_FROM: Final = 16
 _NO_TAGS: Final = b"\0"
 
+Failed = Mapping[TopicPartition, KafkaError]
+_NO_FAILURES: Final[Failed] = {}
+
 
 class Reading:
-    """The records for a request at one moment. They count as sent until `take_back`.
+    """The records for a request at one moment. They are counted as sent when the response is made of them.
 
     It `is_final` if the response must not wait: something cannot be read, or is read elsewhere. `unchecked` has the
     partitions that must be checked before they can be read, `failed` the checks that failed.
     """
 
     __slots__ = (
-        "_sent",
         "failed",
         "find",
         "is_final",
@@ -72,12 +74,13 @@ class Reading:
         "partitions",
         "read_committed",
         "selector",
+        "sent",
         "size_bytes",
         "topics",
         "unchecked",
     )
 
-    def __init__(self, context: Context, call: FetchCall) -> None:
+    def __init__(self, context: Context, call: FetchCall, failed: Failed = _NO_FAILURES) -> None:
         broker = context.broker
         replicas = broker.replicas
         self.topics: TopicAnswers = []
@@ -91,30 +94,24 @@ class Reading:
         self.selector = RackSelector.for_rack(broker, call.rack_id) if call.rack_id else None
         self.leaders: NewLeaders | None = None
         self.partitions: list[Partition] = []
+        self.sent: list[tuple[Partition, int]] = []
         self.unchecked: list[tuple[Partition, UncheckedError]] = []
-        self.failed: dict[TopicPartition, KafkaError] = {}
-        self._sent: list[tuple[Partition, int]] = []
-
-    def note_sent(self, partition: Partition, length: int) -> None:
-        self.size_bytes += length
-        self.left_bytes -= length
-        partition.bytes_out += length
-        self._sent.append((partition, length))
+        self.failed = failed
 
     def is_enough(self, call: FetchCall) -> bool:
         """Whether to respond with this reading rather than park the request."""
-        return self.is_final or self.size_bytes >= call.min_bytes or call.max_wait_ms <= 0 or not self.partitions
+        return self.size_bytes >= call.min_bytes or self.is_final or call.max_wait_ms <= 0 or not self.partitions
+
+    def count_as_sent(self) -> None:
+        """Count the bytes of this reading, of which a response is made."""
+        for partition, length in self.sent:
+            partition.bytes_out += length
 
     def endpoint_tags(self) -> bytes:
         """Return the addresses of the leaders in this reading, encoded."""
         if self.leaders is None:
             return _NO_TAGS
         return endpoint_tags([(each.node_id, each.host, each.port, each.rack) for each in self.leaders.addresses()])
-
-    def take_back(self) -> None:
-        """Do not count the bytes of this reading as sent."""
-        for partition, length in self._sent:
-            partition.bytes_out -= length
 
 
 def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | PendingReply | Awaitable[Reply]:
@@ -134,11 +131,9 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
             return _session_error(context, error.code)
     reading = _read(context, call)
     if reading.unchecked:
-        reading.take_back()
         return _handle_unchecked(context, call, session)
     if reading.is_enough(call):
         return _reply(context, call, reading, session)
-    reading.take_back()
     pending = PendingReply(context.connection)
     parked = ParkedFetch(
         reading.partitions,
@@ -165,7 +160,8 @@ async def _handle_large(context: Context, held: HeldFrame, position: int) -> Rep
         if call.session_epoch not in (FULL_EPOCH, FINAL_EPOCH):
             return _session_error(context, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     reading = await _wait_and_read(context, call)
-    return await loop.run_in_executor(codec, _encode, context, call, reading.topics, 0, reading.endpoint_tags())
+    reading.count_as_sent()
+    return await loop.run_in_executor(codec, _encode, context, reading, reading.topics, 0)
 
 
 async def _handle_unchecked(context: Context, call: FetchCall, session: FetchSession | None) -> Reply:
@@ -176,7 +172,6 @@ async def _wait_and_read(context: Context, call: FetchCall) -> Reading:
     """Wait until there are enough records, have them checked, and read them."""
     reading = await _read_and_check(context, call)
     if not reading.is_enough(call):
-        reading.take_back()
         grown = asyncio.get_running_loop().create_future()
         missing_bytes = call.min_bytes - reading.size_bytes
         parked = ParkedFetch(
@@ -201,7 +196,6 @@ async def _read_and_check(context: Context, call: FetchCall) -> Reading:
         reading = await _read_in_turns(context, call, failed)
         if not reading.unchecked:
             return reading
-        reading.take_back()
         for partition, unchecked in reading.unchecked:
             try:
                 await context.broker.checks.run(partition.log, unchecked)
@@ -239,66 +233,101 @@ def _session_error(context: Context, code: ErrorCode) -> Reply:
 
 
 def _reply(context: Context, call: FetchCall, reading: Reading, session: FetchSession | None) -> Reply:
-    tags = reading.endpoint_tags()
+    reading.count_as_sent()
     if session is not None:
-        return _encode(context, call, session.changed(reading.topics), session.session_id, tags)
+        return _encode(context, reading, session.changed(reading.topics), session.session_id)
     session_id = 0
     if call.session_epoch == FULL_EPOCH:
         broker = context.broker
         uses_ids = context.version >= IDS_FROM
         session_id = broker.fetch_sessions.open(call, reading.topics, uses_ids, broker.clock.monotonic())
-    return _encode(context, call, reading.topics, session_id, tags)
+    return _encode(context, reading, reading.topics, session_id)
 
 
-def _encode(context: Context, call: FetchCall, topics: TopicAnswers, session_id: int, tags: bytes) -> Reply:
-    read_committed = call.isolation_level == READ_COMMITTED
-    return fetch_reply(context.correlation_id, context.version, 0, topics, read_committed, session_id, tags)
+def _encode(context: Context, reading: Reading, topics: TopicAnswers, session_id: int) -> Reply:
+    tags = reading.endpoint_tags() if reading.leaders is not None else _NO_TAGS
+    return fetch_reply(context.correlation_id, context.version, 0, topics, reading.read_committed, session_id, tags)
 
 
 def _read(context: Context, call: FetchCall) -> Reading:
     reading = Reading(context, call)
     for topic, rows in call.topics:
         reading.topics.append((topic, [_read_row(context, topic, row, reading) for row in rows]))
-        _note_reader(context, reading)
+        if reading.partitions:
+            context.session.note_read(reading.partitions[-1].name.topic)
     return reading
-
-
-def _note_reader(context: Context, reading: Reading) -> None:
-    if reading.partitions:
-        context.session.note_read(reading.partitions[-1].name.topic)
 
 
 async def _read_in_turns(context: Context, call: FetchCall, failed: dict[TopicPartition, KafkaError]) -> Reading:
     time_slice = TimeSlice()
-    reading = Reading(context, call)
-    reading.failed = failed
+    reading = Reading(context, call, failed)
     for topic, rows in call.topics:
         answers: list[PartitionAnswer] = []
         reading.topics.append((topic, answers))
         for row in rows:
             await time_slice.yield_if_over()
             answers.append(_read_row(context, topic, row, reading))
-        _note_reader(context, reading)
+        if reading.partitions:
+            context.session.note_read(reading.partitions[-1].name.topic)
     return reading
 
 
 def _read_row(context: Context, topic: str | UUID, row: PartitionCall, reading: Reading) -> PartitionAnswer:
+    index, leader_epoch, offset, max_bytes, _, _ = row
     try:
-        partition = reading.find(_name(context, topic), row.partition)
+        partition = reading.find(topic if isinstance(topic, str) else _name(context, topic), index)
         if reading.selector is not None:
             elsewhere = _redirect(partition, row, reading, reading.selector)
             if elsewhere is not None:
                 return elsewhere
-        answer = _read_partition(partition, row, reading)
+        partition.check_epoch(leader_epoch)
     except KafkaError as error:
         return _failed(context, topic, row, reading, error.code)
     reading.partitions.append(partition)
-    if answer.error_code:
-        reading.is_final = True
-        context.broker.requests.errors[ApiKey.FETCH, ErrorCode(answer.error_code).name] += 1
-    if answer.records_length:
-        reading.note_sent(partition, answer.records_length)
-    return answer
+    log = partition.log
+    error_code = length = 0
+    records = None
+    aborted: Sequence[tuple[int, int]] = ()
+    left_bytes, is_first = reading.left_bytes, not reading.size_bytes
+    if is_first or left_bytes > 0:
+        try:
+            records = partition.read(offset, min(max_bytes, left_bytes), is_first, reading.read_committed)
+            if records is not None:
+                length = records.length
+                if length and reading.read_committed:
+                    aborted = log.aborted_in(records, offset)
+        except (KafkaError, UncheckedError) as error:
+            error_code = _unreadable(context, partition, row, reading, error)
+            records, length = None, 0
+    if length:
+        reading.size_bytes += length
+        reading.left_bytes = left_bytes - length
+        reading.sent.append((partition, length))
+    else:
+        records = None
+    start_offset = log.log_start_offset
+    high_watermark, stable_offset = log.high_watermark, log.last_stable_offset
+    return PartitionAnswer(
+        index, error_code, high_watermark, stable_offset, start_offset, records, length, _NO_TAGS, LEADER, aborted
+    )
+
+
+def _unreadable(
+    context: Context, partition: Partition, row: PartitionCall, reading: Reading, error: KafkaError | UncheckedError
+) -> int:
+    """Return the error code of a partition that is here but cannot be read, or 0 if it has to be checked first."""
+    if isinstance(error, UncheckedError):
+        failure = reading.failed.get(partition.name)
+        if failure is None:
+            reading.unchecked.append((partition, error))
+            return 0
+        error = failure
+    code = error.code
+    if code is ErrorCode.OFFSET_OUT_OF_RANGE and not partition.is_leader and row.offset > partition.log.log_end_offset:
+        code = ErrorCode.OFFSET_NOT_AVAILABLE  # the leader may have it
+    reading.is_final = True
+    context.broker.requests.errors[ApiKey.FETCH, code.name] += 1
+    return code
 
 
 def _redirect(
@@ -331,53 +360,11 @@ def _failed(
     return PartitionAnswer(row.partition, code, -1, -1, -1, None, 0, tags)
 
 
-def _name(context: Context, topic: str | UUID) -> str:
-    if isinstance(topic, str):
-        return topic
+def _name(context: Context, topic: UUID) -> str:
     name = context.broker.metadata.image.names.get(topic)
     if name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic}")
     return name
-
-
-def _read_partition(partition: Partition, row: PartitionCall, reading: Reading) -> PartitionAnswer:
-    log = partition.log
-    left_bytes, at_least_one = reading.left_bytes, reading.size_bytes == 0
-    error_code = 0
-    records, length = None, 0
-    aborted: Sequence[tuple[int, int]] = ()
-    try:
-        partition.check_epoch(row.leader_epoch)
-        if at_least_one or left_bytes > 0:
-            records = partition.read(row.offset, min(row.max_bytes, left_bytes), at_least_one, reading.read_committed)
-            if records is not None:
-                length = records.length
-                if not length:
-                    records = None
-                elif reading.read_committed:
-                    aborted = log.aborted_in(records, row.offset)
-    except KafkaError as error:
-        if error.code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
-            raise
-        error_code = error.code
-        if error_code is ErrorCode.OFFSET_OUT_OF_RANGE and not partition.is_leader and row.offset > log.log_end_offset:
-            error_code = ErrorCode.OFFSET_NOT_AVAILABLE  # the leader may have it
-    except UncheckedError as unchecked:
-        failure = reading.failed.get(partition.name)
-        if failure is not None:
-            error_code = failure.code
-        else:
-            reading.unchecked.append((partition, unchecked))
-    return PartitionAnswer(
-        row.partition,
-        error_code,
-        partition.high_watermark,
-        partition.last_stable_offset,
-        log.log_start_offset,
-        records,
-        length,
-        aborted=aborted,
-    )
 
 
 API = Api(ApiKey.FETCH, 4, 17, handle_frame=handle_frame)

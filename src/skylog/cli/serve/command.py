@@ -1,57 +1,30 @@
-"""The options of `skylog serve`, and the broker it runs in the foreground until SIGTERM or Ctrl-C."""
+"""The options of `skylog serve`, as it describes them to users."""
 
 from __future__ import annotations
 
-import errno
-import logging
-import resource
-import shutil
-import signal
-import socket
-import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Protocol
+from typing import Annotated, Final
 
 import typer
 
-from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
-from skylog.cli.options import read_settings
-from skylog.cli.serve.store_session import OpenSession, session_opener
-from skylog.console.server.listening import listen, url_of
-from skylog.console.settings import DEFAULT_PORT, PASSWORD_VARIABLE, TOKEN_VARIABLE, USER_VARIABLE, Settings
-from skylog.errors import SkylogError
-from skylog.terminal import stderr
+from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat
+from skylog.cli.serve.broker_server import run_broker
+from skylog.cli.serve.options import ServeOptions
+from skylog.console.settings import DEFAULT_PORT, PASSWORD_VARIABLE, TOKEN_VARIABLE, USER_VARIABLE
 
-# Functions import the broker and its event loop when they need them, so the other commands start faster.
-if TYPE_CHECKING:
-    from skylog.broker import Broker, ServerConfig
-
-logger = logging.getLogger(__name__)
-
-REACHABLE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""The local address of a broker that listens on all interfaces."""
-
-
-class BrokerCompanion(Protocol):
-    """A background task that starts after the broker and stops before it."""
-
-    @property
-    def failures(self) -> int: ...
-    def start(self) -> None: ...
-    async def stop(self) -> None: ...
+DEFAULTS: Final = ServeOptions()
 
 
 def serve(
     data_dir: Annotated[
         Path, typer.Option("--data-dir", help="Directory of the logs; created if it does not exist.")
-    ] = Path("skylog-data"),
+    ] = DEFAULTS.data_dir,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all interfaces.")
-    ] = "127.0.0.1",
+    ] = DEFAULTS.host,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
-    ] = 9092,
+    ] = DEFAULTS.port,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting, with Kafka's key; can be repeated."),
@@ -111,11 +84,11 @@ def serve(
     ] = False,
     log_level: Annotated[
         str, typer.Option("--log-level", help="Log level on stderr: debug, info, warning or error.")
-    ] = "info",
+    ] = DEFAULTS.log_level,
     log_format: Annotated[
         LogFormat,
         typer.Option("--log-format", envvar=LOG_FORMAT_VARIABLE, help="Log as text, or as one JSON object per line."),
-    ] = LogFormat.TEXT,
+    ] = DEFAULTS.log_format,
 ) -> None:
     """Run a broker.
 
@@ -124,154 +97,24 @@ def serve(
 
     [bold]skylog serve --data-dir data --port 9092 --set num.partitions=4[/]
     """
-    from skylog.fastest_loop import run_on_fastest_loop
-
-    start_logging(log_level, log_format)
-    config = _read_config(config_file, settings or [])
-    console_settings = None
-    if console:
-        credentials = (console_token, console_user, console_password)
-        where = (console_host or "127.0.0.1", DEFAULT_PORT if console_port is None else console_port)
-        console_settings = Settings("", *where, console_read_only, *credentials)
-        console_settings.check("--console-")
-    open_session = session_opener(zookeeper, metadata_store, config.broker)
-    _raise_file_limit()
-    is_console_optional = console_port is None and console_host is None
-    server = BrokerServer(
-        data_dir, host, port, config, open_session, console_settings, is_console_optional, metrics_topic, log_format
+    run_broker(
+        ServeOptions(
+            data_dir=data_dir,
+            host=host,
+            port=port,
+            settings=tuple(settings or ()),
+            config_file=config_file,
+            zookeeper=zookeeper,
+            metadata_store=metadata_store,
+            console=console,
+            console_host=console_host,
+            console_port=console_port,
+            console_read_only=console_read_only,
+            console_token=console_token,
+            console_user=console_user,
+            console_password=console_password,
+            metrics_topic=metrics_topic,
+            log_level=log_level,
+            log_format=log_format,
+        )
     )
-    run_on_fastest_loop(server.run())
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerServer:
-    """A broker and the background tasks that run beside it.
-
-    `open_session` connects it to the metadata store of a cluster; None for a standalone broker.
-    `is_console_optional`: no console address was given, so if the default port is in use, it runs without a console.
-    """
-
-    data_dir: Path
-    host: str
-    port: int
-    config: ServerConfig
-    open_session: OpenSession | None
-    console: Settings | None
-    is_console_optional: bool
-    metrics_topic: bool
-    log_format: LogFormat
-
-    async def run(self) -> None:
-        """Run until SIGTERM or Ctrl-C. Raises SkylogError if a part cannot be started."""
-        import asyncio
-
-        from skylog.broker.garbage_collection import tune_garbage_collector
-
-        stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopping.set)
-        listening = self._open_console()
-        starting, interrupted = asyncio.create_task(self._start_broker()), asyncio.create_task(stopping.wait())
-        await asyncio.wait({starting, interrupted}, return_when=asyncio.FIRST_COMPLETED)
-        interrupted.cancel()
-        if starting.cancel():  # it may wait for ZooKeeper
-            await asyncio.gather(starting, return_exceptions=True)
-            raise SkylogError("interrupted before the broker was started")
-        broker, bound = starting.result()
-        companions = self._start_companions(broker, bound, listening)
-        tune_garbage_collector()
-        self._announce(_address(self.host, bound), None if listening is None else url_of(listening))
-        await stopping.wait()
-        for each in reversed(companions):
-            await each.stop()
-        await broker.stop()
-
-    async def _start_broker(self) -> tuple[Broker, int]:
-        """Return the broker and its port."""
-        broker = await self._create_broker()
-        try:
-            return broker, await broker.start(self.host, self.port)
-        except OSError as error:
-            where = f"{self.host}:{self.port}"
-            hint = "; choose another --port" if error.errno == errno.EADDRINUSE else "; check --host and --port"
-            raise SkylogError(f"cannot listen on {where}: {error.strerror or error}{hint}") from error
-
-    async def _create_broker(self) -> Broker:
-        if self.open_session is None:
-            from skylog.broker import standalone_broker
-
-            return standalone_broker(self.data_dir, self.config)
-        from skylog.broker.clustered import clustered_broker
-
-        return await clustered_broker(self.data_dir, self.open_session, self.config)
-
-    def _open_console(self) -> socket.socket | None:
-        """Open the console's socket first, so that a port in use is an immediate error. None without a console."""
-        if self.console is None:
-            return None
-        try:
-            return listen(self.console.host, self.console.port, "--console-port")
-        except SkylogError as error:
-            if not self.is_console_optional:
-                raise
-            logger.warning("no console: %s", error)
-            return None
-
-    def _start_companions(self, broker: Broker, bound: int, listening: socket.socket | None) -> list[BrokerCompanion]:
-        from skylog.audit.stored_tier import StoredTier
-        from skylog.broker.metrics import Health, MetricsTopic
-        from skylog.cli.serve.console_process import ConsoleProcess, console_command, console_secrets
-
-        companions: dict[str, BrokerCompanion] = {"audit": StoredTier(broker)}
-        if self.metrics_topic:
-            companions["metrics topic"] = MetricsTopic(broker)
-        if self.console is not None and listening is not None:
-            settings = replace(self.console, bootstrap=_address(REACHABLE.get(self.host, self.host), bound))
-            environment = console_secrets(settings) | {LOG_FORMAT_VARIABLE: self.log_format.value}
-            command = console_command(settings)
-            health = Health(broker, ignored_jobs={"console"})
-            companions["console"] = ConsoleProcess(broker, health, listening, command, environment)
-        broker.background |= companions
-        for each in companions.values():
-            each.start()
-        return list(companions.values())
-
-    def _announce(self, address: str, console_url: str | None) -> None:
-        """Print the line that scripts wait for on stdout. Everything else goes to stderr, before it."""
-        if console_url is not None:
-            if self.log_format is LogFormat.TEXT:
-                stderr.print(f"console at {console_url}", markup=False)
-            else:
-                logger.info("console at %s", console_url)
-        sys.stdout.write(f"listening on {address}\n")
-        sys.stdout.flush()
-        if self.log_format is LogFormat.TEXT:
-            _greet(address)
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _greet(address: str) -> None:
-    """Print example commands on stderr. Scripts read exactly one line on stdout."""
-    command = "skylog" if shutil.which("skylog") else "python -m skylog"
-    option = "" if address == "127.0.0.1:9092" else f" --bootstrap {address}"
-    stderr.print("\nTry it, in another terminal:")
-    stderr.print(f"  [bold cyan]echo hello | {command} produce greetings{option}[/]")
-    stderr.print(f"  [bold cyan]{command} tail greetings{option}[/]\n")
-
-
-def _read_config(path: Path | None, settings: list[str]) -> ServerConfig:
-    from skylog.broker import ServerConfig
-
-    return ServerConfig.parse(read_settings(path, settings, "--set"))
-
-
-def _raise_file_limit() -> None:
-    """Raise the limit of open files to the maximum: each partition and client needs a descriptor."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        logger.debug("raised the limit of open files from %d to %d", soft, hard)

@@ -1,0 +1,45 @@
+"""The commands as one typer app, with the options of `skylog` itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from skylog import __version__
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"skylog {__version__}")
+        raise typer.Exit
+
+
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A durable commit log that speaks the Apache Kafka protocol."""
+
+
+def build_app(commands: Mapping[str, str]) -> typer.Typer:
+    """Return the app with these commands: by name, where each is. A command is a function, or an app."""
+    app = typer.Typer(
+        name="skylog",
+        help="A durable commit log that speaks the Apache Kafka protocol.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(main)
+    for name, place in commands.items():
+        module, _, attribute = place.partition(":")
+        command = getattr(import_module(module), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app

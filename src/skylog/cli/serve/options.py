@@ -1,0 +1,31 @@
+"""What `skylog serve` can be told. `command` describes the options to users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from skylog.cli.log_format import LogFormat
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """The options by the names of `command.serve`, with its defaults."""
+
+    data_dir: Path = Path("skylog-data")
+    host: str = "127.0.0.1"
+    port: int = 9092
+    settings: tuple[str, ...] = ()
+    config_file: Path | None = None
+    zookeeper: str | None = None
+    metadata_store: str | None = None
+    console: bool = True
+    console_host: str | None = None
+    console_port: int | None = None
+    console_read_only: bool = False
+    console_token: str | None = None
+    console_user: str | None = None
+    console_password: str | None = None
+    metrics_topic: bool = False
+    log_level: str = "info"
+    log_format: LogFormat = LogFormat.TEXT
