@@ -176,6 +176,23 @@ def test_a_store_that_has_lost_everything_does_not_make_a_broker_remove_its_logs
     asyncio.run(run())
 
 
+def test_a_broker_of_a_cluster_does_not_found_another_one(tmp_path: Path) -> None:
+    """The address of its store is wrong, or the store was lost. Others may find it as it was."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.stop(1)
+            cluster.store = EmbeddedStore(None)
+            with pytest.raises(SkylogError, match="has no cluster"):
+                await cluster.start(1)
+            assert not cluster.store.entries("")
+            assert (cluster.data_dir(1) / "t-0").exists()
+
+    asyncio.run(run())
+
+
 def test_a_broker_of_a_cluster_refuses_logs_of_unknown_origin(tmp_path: Path) -> None:
     async def run() -> None:
         async with LoopCluster(tmp_path) as cluster:

@@ -78,7 +78,7 @@ class ClusterMember:
         self._keeping: asyncio.Task[None] | None = None
         self.incarnation = 0
         self.expirations = 0
-        store.on_expiry(self._expired)
+        store.on_expiry(lambda: self._expired("its session has expired"))
         metadata.listen(self._check_registration)
 
     # -- joining
@@ -239,13 +239,15 @@ class ClusterMember:
     def _check_registration(self, before: ClusterImage, now: ClusterImage) -> None:
         """Join again if the controller has removed this broker, because it refused connections."""
         if self._node_id in before.brokers and self._node_id not in now.brokers and self._is_member:
-            self._expired()
+            self._expired(
+                "another process has removed its registration, such as a controller that cannot connect to it"
+            )
 
-    def _expired(self) -> None:
+    def _expired(self, reason: str) -> None:
         """Stop leading at once. `_keep` joins again."""
         self.expirations += 1
         self._is_member = False
-        logger.warning("this broker is no longer registered: its session has expired; joining again")
+        logger.warning("this broker is no longer registered: %s; joining again", reason)
         self._replicas.may_lead = False
         self._replicas.reassign_roles()
         self._has_expired.set()

@@ -115,6 +115,12 @@ class LogDir:
             ) from None
         return fd
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster in meta.properties, or None before the first start."""
+        stored = _read_identity(self.path / META_PROPERTIES)
+        return stored.cluster_id if stored is not None else None
+
     def identify(self, node_id: int, cluster_id: str | None = None) -> Identity:
         """Return the identity in meta.properties, created at the first start.
 
