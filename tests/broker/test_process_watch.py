@@ -105,7 +105,7 @@ def test_a_broker_is_reported_once_though_it_is_not_watched_any_more_before_the_
         watch = ProcessWatch(remove)
         watch.watch([BrokerImage(1, *address)])
         await until(lambda: ended == [0])
-        watch.watch([BrokerImage(1, *address, incarnation=1)])
+        watch.watch([BrokerImage(1, address[0], address[1], incarnation=1)])
         await asyncio.sleep(0.3)
         assert ended == [0]
         await watch.stop()

@@ -239,9 +239,7 @@ class ClusterMember:
     def _check_registration(self, before: ClusterImage, now: ClusterImage) -> None:
         """Join again if the controller has removed this broker, because it refused connections."""
         if self._node_id in before.brokers and self._node_id not in now.brokers and self._is_member:
-            self._expired(
-                "another process has removed its registration, such as a controller that cannot connect to it"
-            )
+            self._expired("its registration was removed, perhaps by a controller that cannot connect to it")
 
     def _expired(self, reason: str) -> None:
         """Stop leading at once. `_keep` joins again."""

@@ -76,7 +76,7 @@ async def _check_cluster(session: MetadataStore, cluster_id: str) -> None:
     if found != cluster_id:
         has = f"belongs to cluster {found}" if found else "is empty"
         raise SkylogError(
-            f"the metadata store {has}, but this broker to cluster {cluster_id}: restore the store from a backup"
+            f"the metadata store {has}, but this broker belongs to cluster {cluster_id}: restore it from a backup"
         )
 
 

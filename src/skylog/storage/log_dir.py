@@ -151,7 +151,7 @@ class LogDir:
 
     @property
     def is_first_join(self) -> bool:
-        """Whether the broker has none of the logs it may be known for: the directory is new, or that of another time."""
+        """Whether the broker has none of the logs it may be known for: the directory is new, or a former one."""
         return (self.path / FIRST_JOIN).exists()
 
     def begin_first_join(self) -> None:
