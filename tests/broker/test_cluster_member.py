@@ -63,6 +63,79 @@ def test_a_broker_that_crashes_at_its_start_is_still_one_that_has_lost_its_data(
     asyncio.run(run())
 
 
+def test_a_broker_with_a_former_data_directory_does_not_lead_with_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk was replaced, and put back later. What was acknowledged meanwhile is on the other one."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create("t", [1, 2])
+            await cluster.append(1, b"a")
+            await cluster.stop(1)
+            cluster.data_dir(1).rename(tmp_path / "former")
+            await cluster.start(1)
+            await cluster.until_in_sync(1, 2)
+            await cluster.crash(2)
+            await cluster.until_in_sync(1)
+            await cluster.append(1, b"acknowledged")
+            await cluster.stop(1)
+            shutil.rmtree(cluster.data_dir(1))
+            (tmp_path / "former").rename(cluster.data_dir(1))
+
+            async def crash(*_: object, **__: object) -> None:
+                raise SkylogError("killed")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(ClusterMember, "_resign", crash)
+                with pytest.raises(SkylogError):
+                    await cluster.start(1)
+            await cluster.start(1)
+            assert (cluster.image().leader, cluster.image().in_sync_replicas) == (NO_LEADER, ())
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_copy", [False, True], ids=["another directory", "a copy of the directory"])
+def test_a_broker_that_was_replaced_while_its_session_was_lost_does_not_lead_with_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_copy: bool
+) -> None:
+    """It stays away while the other process is there, and joins without its logs afterwards."""
+    monkeypatch.setattr(cluster_member, "RENEW_INTERVAL_S", 0.01)
+    monkeypatch.setattr(cluster_member, "STALE_PATIENCE_S", 0.05)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster, LoopCluster(tmp_path / "replacement") as replacement:
+            replacement.store = cluster.store
+            await cluster.start(1, 2)
+            await cluster.create("t", [1, 2])
+            await cluster.append(1, b"a")
+            with monkeypatch.context() as patch:
+                away = asyncio.Event()
+                patch.setattr(cluster.membership(1).member._store, "renew", away.wait)
+                await cluster.sessions[1].expire()
+                if is_copy:
+                    shutil.copytree(cluster.data_dir(1), replacement.data_dir(1))
+                await replacement.start(1)
+                await replacement.until_in_sync(1, 2)
+            away.set()
+            lost = cluster.sessions[1]
+            await soon(lambda: cluster.sessions[1] is not lost, "the session of the broker that was replaced")
+            second = cluster.sessions[1]
+            await soon(lambda: cluster.sessions[1] is not second, "its next attempt")
+            assert replacement.brokers[1].replicas.may_lead
+            assert not cluster.brokers[1].replicas.may_lead
+            await cluster.crash(2)
+            await replacement.until_in_sync(1)
+            await replacement.append(1, b"acknowledged")
+            await replacement.stop(1)
+            await soon(lambda: cluster.brokers[1].replicas.may_lead, "the broker that was replaced")
+            assert (cluster.image().leader, cluster.image().in_sync_replicas) == (NO_LEADER, ())
+
+    asyncio.run(run())
+
+
 def test_a_broker_with_an_empty_data_directory_can_join_the_in_sync_set_later(tmp_path: Path) -> None:
     async def run() -> None:
         async with LoopCluster(tmp_path) as cluster:
@@ -103,6 +176,23 @@ def test_a_store_that_has_lost_everything_does_not_make_a_broker_remove_its_logs
     asyncio.run(run())
 
 
+def test_a_broker_of_a_cluster_does_not_found_another_one(tmp_path: Path) -> None:
+    """The address of its store is wrong, or the store was lost. Others may find it as it was."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.stop(1)
+            cluster.store = EmbeddedStore(None)
+            with pytest.raises(SkylogError, match="has no cluster"):
+                await cluster.start(1)
+            assert not cluster.store.entries("")
+            assert (cluster.data_dir(1) / "t-0").exists()
+
+    asyncio.run(run())
+
+
 def test_a_broker_of_a_cluster_refuses_logs_of_unknown_origin(tmp_path: Path) -> None:
     async def run() -> None:
         async with LoopCluster(tmp_path) as cluster:
@@ -132,6 +222,8 @@ def test_a_broker_of_a_cluster_refuses_the_directory_of_a_standalone_one(tmp_pat
             with pytest.raises(SkylogError, match="standalone"):
                 await cluster.start(1)
             assert (cluster.data_dir(1) / "t-0").exists()
+
+    asyncio.run(run())
 
 
 def test_a_broker_joins_again_whatever_went_wrong_at_its_first_attempt(

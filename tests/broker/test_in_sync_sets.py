@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skylog.broker.replication import in_sync_sets
 from skylog.cluster import TopicImage
 from skylog.cluster.elections import ElectionRules
+from skylog.errors import KafkaError
 from skylog.storage import UncheckedError, plan_scrub
+from skylog.storage.segment import Segment
 from tests.present import present
 
 from .loop_cluster import FollowerByHand, LoopCluster, soon
@@ -175,6 +179,46 @@ def test_a_leader_whose_disk_fails_lets_another_replica_lead(tmp_path: Path) -> 
             await soon(lambda: cluster.partition(2).is_leader, "the new leader")
             assert cluster.image().in_sync_replicas == (2,)
             await cluster.append(2, b"b")
+
+    asyncio.run(run())
+
+
+def test_a_leader_whose_disk_is_full_lets_another_replica_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at once: retention may make room. And not for a failure of a former leadership, or one that has passed."""
+    append = Segment.append
+    full: set[Path] = set()
+
+    def fail(segment: Segment, *given: Any) -> None:
+        if any(segment.path.is_relative_to(each) for each in full):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append(segment, *given)
+
+    monkeypatch.setattr(Segment, "append", fail)
+    monkeypatch.setattr(in_sync_sets, "WRITE_PATIENCE_S", 0.5)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path, {"replica.lag.time.max.ms": "200"}) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create("t", [1, 2])
+            full.add(cluster.data_dir(1))
+            with pytest.raises(KafkaError, match="No space left"):
+                await cluster.append(1, b"a")
+            full.clear()
+            await cluster.append(1, b"a")
+            await asyncio.sleep(0.8)
+            assert cluster.partition(1).is_leader
+            full.add(cluster.data_dir(1))
+            with pytest.raises(KafkaError, match="No space left"):
+                await cluster.append(1, b"b")
+            assert cluster.partition(1).is_leader
+            await soon(lambda: cluster.partition(2).is_leader, "the new leader")
+            full.clear()
+            await cluster.append(2, b"b")
+            await cluster.until_in_sync(2, 1)
+            await cluster.change("t", leader=1, leader_epoch=cluster.image().leader_epoch + 1)
+            await soon(lambda: cluster.partition(1).is_leader, "the old leader")
+            await asyncio.sleep(0.8)
+            assert cluster.partition(1).is_leader
 
     asyncio.run(run())
 

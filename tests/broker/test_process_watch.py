@@ -84,6 +84,35 @@ def test_a_broker_that_is_there_although_its_connections_are_refused_is_reported
     watching(test)
 
 
+def test_a_broker_is_reported_once_though_it_is_not_watched_any_more_before_the_report_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store may report the removal first. Otherwise a broker with a wrong address would be removed for ever."""
+    monkeypatch.setattr(process_watch, "REFUSED_RETRY_S", 0.02)
+    monkeypatch.setattr(process_watch, "RETRY_S", 0.05)
+
+    async def run() -> None:
+        ended: list[int] = []
+
+        async def remove(broker: BrokerImage) -> None:
+            ended.append(broker.incarnation)
+            watch.watch([])
+            await asyncio.sleep(0)
+
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()
+        server.close()
+        watch = ProcessWatch(remove)
+        watch.watch([BrokerImage(1, *address)])
+        await until(lambda: ended == [0])
+        watch.watch([BrokerImage(1, address[0], address[1], incarnation=1)])
+        await asyncio.sleep(0.3)
+        assert ended == [0]
+        await watch.stop()
+
+    asyncio.run(run())
+
+
 def test_a_report_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_watch, "REFUSED_RETRY_S", 0.02)
     monkeypatch.setattr(process_watch, "RETRY_S", 0.05)

@@ -6,6 +6,10 @@ Joining: the broker begins a new incarnation, removes the registration of its fo
 Leaving: the broker marks itself as stopping, and waits until the controller has moved its leaders away.
 
 After the session has expired, the broker leads nothing until it has joined again, with a new session.
+
+The entry of an incarnation names the process and the data directory that it belongs to. If the last one had another
+directory, the in-sync sets are about the logs in that one, and the broker joins as one that has lost its data. So does
+a process whose session has expired, if another process was this broker meanwhile.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from skylog.cluster import (
     BrokerImage,
     ClusterImage,
     ClusterMetadata,
+    Entry,
     EntryChange,
     SessionExpiredError,
     TopicImage,
@@ -31,6 +36,7 @@ from skylog.cluster.metadata import BROKERS, INCARNATIONS
 from skylog.cluster.renewable_session import RenewableSession
 from skylog.errors import KafkaError, SkylogError
 from skylog.storage import LogDir
+from skylog.storage.log_dir import new_id
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +64,7 @@ class ClusterMember:
     ) -> None:
         self._node_id = node_id
         self._directory_id = directory_id
+        self._process_id = new_id()
         self._store = store
         self._metadata = metadata
         self._replicas = replicas
@@ -71,7 +78,7 @@ class ClusterMember:
         self._keeping: asyncio.Task[None] | None = None
         self.incarnation = 0
         self.expirations = 0
-        store.on_expiry(self._expired)
+        store.on_expiry(lambda: self._expired("its session has expired"))
         metadata.listen(self._check_registration)
 
     # -- joining
@@ -119,22 +126,39 @@ class ClusterMember:
         return known is not None and known.incarnation != self.incarnation
 
     async def _begin_incarnation(self) -> None:
-        path = f"{INCARNATIONS}{self._node_id}"
         await self._remove_stale_registration()
-        entry = (await self._store.load(path)).get(path)
-        version = entry.version if entry is not None else 0
+        path = f"{INCARNATIONS}{self._node_id}"
+        last = (await self._store.load(path)).get(path)
+        if not self._continues(last):
+            logger.warning("the last incarnation of broker %d had other logs; joining without any", self._node_id)
+            self._log_dir.mark_first_join()
+        version = last.version if last is not None else 0
+        value = {"directory_id": self._directory_id, "process_id": self._process_id}
         try:
-            await self._store.commit([EntryChange(path, {"directory_id": self._directory_id}, version)])
+            await self._store.commit([EntryChange(path, value, version)])
         except VersionConflictError:
             raise self._taken("another process") from None
         self.incarnation = version + 1
 
+    def _continues(self, last: Entry | None) -> bool:
+        """Whether the logs are those of the last incarnation: of this process, or of the data directory at a start."""
+        if last is None:
+            return True
+        if self.incarnation:
+            return last.value.get("process_id") == self._process_id
+        return last.value.get("directory_id") == self._directory_id
+
     async def _remove_stale_registration(self) -> None:
-        """Remove the registration of a former process. The lock of the data directory proves that it has ended."""
-        path = f"{BROKERS}{self._node_id}"
+        """Remove the registration of a former process. The lock of the data directory proves that it has ended.
+
+        Another process may have been started with a copy of the directory, so a process that joins again removes only
+        its own registration.
+        """
+        path, incarnation = f"{BROKERS}{self._node_id}", f"{INCARNATIONS}{self._node_id}"
         deadline = asyncio.get_running_loop().time() + STALE_PATIENCE_S
         while (entry := (await self._store.load(path)).get(path)) is not None:
-            if entry.value.get("directory_id") == self._directory_id:
+            last = (await self._store.load(incarnation)).get(incarnation)
+            if entry.value.get("directory_id") == self._directory_id and self._continues(last):
                 try:
                     await self._store.commit([EntryChange(path, None, entry.version)])
                 except VersionConflictError:
@@ -142,7 +166,7 @@ class ClusterMember:
                 return
             if asyncio.get_running_loop().time() > deadline:
                 raise self._taken(f"the broker at {entry.value['host']}:{entry.value['port']}")
-            await asyncio.sleep(RENEW_INTERVAL_S)  # another data directory: wait for the session to end
+            await asyncio.sleep(RENEW_INTERVAL_S)  # another broker with this id: wait for its session to end
 
     def _taken(self, owner: str) -> SkylogError:
         return SkylogError(f"node.id={self._node_id} is in use by {owner}; choose another with --set node.id=N")
@@ -215,13 +239,13 @@ class ClusterMember:
     def _check_registration(self, before: ClusterImage, now: ClusterImage) -> None:
         """Join again if the controller has removed this broker, because it refused connections."""
         if self._node_id in before.brokers and self._node_id not in now.brokers and self._is_member:
-            self._expired()
+            self._expired("its registration was removed, perhaps by a controller that cannot connect to it")
 
-    def _expired(self) -> None:
+    def _expired(self, reason: str) -> None:
         """Stop leading at once. `_keep` joins again."""
         self.expirations += 1
         self._is_member = False
-        logger.warning("this broker is no longer registered: its session has expired; joining again")
+        logger.warning("this broker is no longer registered: %s; joining again", reason)
         self._replicas.may_lead = False
         self._replicas.reassign_roles()
         self._has_expired.set()
@@ -260,10 +284,14 @@ class ClusterMember:
         joining.result()
 
     async def _join_again(self) -> None:
-        """Join with a new session. The process has lost nothing, so its replicas stay in sync."""
+        """Join with a new session. The process has lost nothing, so its replicas stay in sync.
+
+        If another process was this broker meanwhile, they do not.
+        """
         assert self._registration is not None
         await self._store.renew()
         await self._begin_incarnation()
         await self._resign(is_intact=True)
+        self._log_dir.end_first_join()
         await self.register(self._registration)
         logger.info("broker %d has joined again, in incarnation %d", self._node_id, self.incarnation)

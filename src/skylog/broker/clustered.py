@@ -41,7 +41,7 @@ async def clustered_broker(
     _check_nothing_is_lost(log_dir)
     store = RenewableSession(open_session)
     await store.open()
-    cluster_id = await _cluster_id(store)
+    cluster_id = await _cluster_id(store, log_dir.cluster_id)
     store.check = lambda session: _check_cluster(session, cluster_id)
     log_dir.begin_first_join()
     return Broker(
@@ -49,12 +49,20 @@ async def clustered_broker(
     )
 
 
-async def _cluster_id(store: RenewableSession) -> str:
-    """Return the id of the cluster. The first broker makes it up."""
+async def _cluster_id(store: RenewableSession, known: str | None) -> str:
+    """Return the id of the cluster. The first broker makes it up, unless its data directory belongs to a cluster.
+
+    Such a broker has the wrong address of the store, or the store has lost everything.
+    """
     while True:
         entry = (await store.load(CLUSTER)).get(CLUSTER)
         if entry is not None:
             return str(entry.value["id"])
+        if known is not None:
+            raise SkylogError(
+                f"the metadata store has no cluster, but this broker belongs to cluster {known}: "
+                "check its address and chroot, or restore it from a backup"
+            )
         try:
             await store.commit([EntryChange(CLUSTER, {"id": new_id()}, 0)])
         except VersionConflictError:
@@ -68,7 +76,7 @@ async def _check_cluster(session: MetadataStore, cluster_id: str) -> None:
     if found != cluster_id:
         has = f"belongs to cluster {found}" if found else "is empty"
         raise SkylogError(
-            f"the metadata store {has}, but this broker to cluster {cluster_id}: restore the store from a backup"
+            f"the metadata store {has}, but this broker belongs to cluster {cluster_id}: restore it from a backup"
         )
 
 

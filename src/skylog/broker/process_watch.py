@@ -77,12 +77,14 @@ class ProcessWatch:
         if broker.node_id in self._reported:
             return
         logger.warning("broker %d refuses connections: its process has ended", broker.node_id)
+        self._reported.add(broker.node_id)  # the report ends this task, when it changes what is watched
         try:
             await self._ended(broker)
-            self._reported.add(broker.node_id)
         except SkylogError as error:
+            self._reported.discard(broker.node_id)
             logger.info("broker %d is still registered: %s", broker.node_id, error)
         except Exception:
+            self._reported.discard(broker.node_id)
             self.failures += 1
             logger.exception("the end of broker %d could not be reported", broker.node_id)
 

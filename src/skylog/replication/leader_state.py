@@ -63,14 +63,26 @@ class FollowerProgress:
 class LeaderState:
     """The replicas of a partition in one leader epoch, as the leader sees them.
 
-    `followers` has all other replicas. `in_sync` is the committed in-sync set, this broker included.
+    `followers` has all other replicas. `in_sync` is the committed in-sync set, this broker included. The leader cannot
+    write its own log since `failing_since_s`.
     """
 
-    __slots__ = ("_adding", "_counted", "_min_in_sync", "epoch_start", "followers", "in_sync", "node_id", "removing")
+    __slots__ = (
+        "_adding",
+        "_counted",
+        "_min_in_sync",
+        "epoch_start",
+        "failing_since_s",
+        "followers",
+        "in_sync",
+        "node_id",
+        "removing",
+    )
 
     def __init__(self, node_id: int, epoch_start: int) -> None:
         self.node_id = node_id
         self.epoch_start = epoch_start
+        self.failing_since_s: float | None = None
         self.followers: dict[int, FollowerProgress] = {}
         self.in_sync: frozenset[int] = frozenset()
         self.removing: frozenset[int] = frozenset()

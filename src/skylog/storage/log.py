@@ -64,6 +64,14 @@ class AppendResult(NamedTuple):
     is_duplicate: bool
 
 
+class FailedWrite(NamedTuple):
+    """An append that has failed: the end of the log, the epoch of its leader, and the reason."""
+
+    end_offset: int
+    leader_epoch: int
+    reason: str
+
+
 class Log(ProducerLog):
     """One partition's log. Created by `LogDir`, used by the partition that owns it."""
 
@@ -102,6 +110,7 @@ class Log(ProducerLog):
         self.rewriting = threading.Lock()  # held while bytes of a segment are overwritten or cut off
         self.truncations = 0
         self.replayed: ProducerReplay | None = None
+        self._failed_write: FailedWrite | None = None
 
     def configure(self, config: LogConfig) -> None:
         """Use another configuration from now on."""
@@ -400,11 +409,19 @@ class Log(ProducerLog):
                 self._begin_epoch(leader_epoch, base_offset)
             active.append(batch, base_offset, header.max_timestamp, self._index_interval_bytes)
         except OSError as error:
+            self._failed_write = FailedWrite(self.log_end_offset, leader_epoch, str(error))
             raise self._storage_error(error) from error
         self.log_end_offset = base_offset + header.last_offset_delta + 1
         if header.producer_id >= 0:
             self._note_producer(batch, header, base_offset, now_ms)
         return self._note_unflushed(header.record_count, now_ms)
+
+    def write_failure(self, leader_epoch: int) -> str | None:
+        """Return why the last append in a leader epoch has failed; None if it has not, or the log has grown since."""
+        failed = self._failed_write
+        if failed is None or (failed.end_offset, failed.leader_epoch) != (self.log_end_offset, leader_epoch):
+            return None
+        return failed.reason
 
     def _begin_epoch(self, epoch: int, start_offset: int) -> None:
         self.epochs.begin(epoch, start_offset)

@@ -115,6 +115,12 @@ class LogDir:
             ) from None
         return fd
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster in meta.properties, or None before the first start."""
+        stored = _read_identity(self.path / META_PROPERTIES)
+        return stored.cluster_id if stored is not None else None
+
     def identify(self, node_id: int, cluster_id: str | None = None) -> Identity:
         """Return the identity in meta.properties, created at the first start.
 
@@ -145,13 +151,17 @@ class LogDir:
 
     @property
     def is_first_join(self) -> bool:
-        """Whether the directory is new in its cluster, so that the broker has none of the logs it may be known for."""
+        """Whether the broker has none of the logs it may be known for: the directory is new, or a former one."""
         return (self.path / FIRST_JOIN).exists()
 
     def begin_first_join(self) -> None:
-        """Mark a directory that no broker has used before. Call it before `identify`. The mark survives crashes."""
+        """Mark a directory that no broker has used before. Call it before `identify`."""
         if not (self.path / META_PROPERTIES).exists():
-            replace_file(self.path / FIRST_JOIN, b"")
+            self.mark_first_join()
+
+    def mark_first_join(self) -> None:
+        """Mark a directory whose logs are not those that the cluster knows. The mark survives crashes."""
+        replace_file(self.path / FIRST_JOIN, b"")
 
     def end_first_join(self) -> None:
         """Remove the mark: the cluster knows that the broker has nothing."""

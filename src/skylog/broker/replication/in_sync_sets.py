@@ -5,7 +5,8 @@ then committed to the metadata store by compare-and-set. Whatever comes of that,
 stays in flight forever (KAFKA-12686, KAFKA-12751). Followers that could not be added are considered again every second,
 unless they have stopped fetching: those would be removed and added in turn (KAFKA-19996). A leader whose own log has
 failed leaves the set if it has another member. So does one with a damaged batch that is not committed: followers reject
-the batch, and nothing could be committed after it.
+the batch, and nothing could be committed after it. So does one whose appends have failed for some seconds: its disk may
+be full, and that of another replica not.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 COLLECT_S: Final = 0.005  # changes that come together are committed together
 RECONSIDER_S: Final = 1.0
+WRITE_PATIENCE_S: Final = 3.0
 
 
 class InSyncSets:
@@ -112,7 +114,7 @@ class InSyncSets:
         for partition in self._replicas.all():
             leading = partition.leading
             if leading is not None:
-                if await self._resigns(partition, leading.node_id):
+                if await self._resigns(partition, leading):
                     continue
                 self._remove_lagging(partition)
                 self._add_caught_up(partition, leading)
@@ -125,16 +127,29 @@ class InSyncSets:
             if not leading.is_silent(node_id, now_s, self._max_lag_s):
                 self.consider(partition, node_id)
 
-    async def _resigns(self, partition: Partition, node_id: int) -> bool:
+    async def _resigns(self, partition: Partition, leading: LeaderState) -> bool:
         """Resign if the log of this leader cannot be replicated. Return whether there is nothing else to check."""
         log = partition.log
         if log.failure is not None:
-            await self._resign(partition, node_id, log.failure)
+            await self._resign(partition, leading.node_id, log.failure)
             return True
         damage = log.uncommitted_damage
         if damage is not None:
-            await self._resign(partition, node_id, f"the batch at offset {damage.due_offset} is damaged")
+            await self._resign(partition, leading.node_id, f"the batch at offset {damage.due_offset} is damaged")
+        elif (failure := self._lasting_failure(partition, leading)) is not None:
+            await self._resign(partition, leading.node_id, f"it cannot be written: {failure}")
         return not partition.is_leader
+
+    def _lasting_failure(self, partition: Partition, leading: LeaderState) -> str | None:
+        """Return why appends have failed for some seconds; None if they have not."""
+        failure, now_s = partition.log.write_failure(partition.leader_epoch), self._clock.monotonic()
+        if failure is None:
+            leading.failing_since_s = None
+        elif leading.failing_since_s is None:
+            leading.failing_since_s = now_s
+        elif now_s - leading.failing_since_s >= WRITE_PATIENCE_S:
+            return failure
+        return None
 
     async def _resign(self, partition: Partition, node_id: int, reason: str) -> None:
         """Let another complete replica lead in place of this one, if there is one."""
