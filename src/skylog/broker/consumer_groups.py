@@ -114,9 +114,9 @@ class ConsumerGroupRequests:
         if isinstance(group, ConsumerGroup) or heartbeat.epoch:
             return self._existing(group_id)
         if group is None:
-            return ConsumerGroup(group_id, self._config)
+            return ConsumerGroup(group_id, self._config, racks=self._groups.racks)
         topics = self._broker.metadata.image.topics
-        converted = conversion.to_consumer_group(group, self._config, topics, self._now_ms())
+        converted = conversion.to_consumer_group(group, self._config, topics, self._now_ms(), racks=self._groups.racks)
         converted.changes = storage.everything(converted)
         return converted
 

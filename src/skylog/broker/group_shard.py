@@ -79,7 +79,7 @@ class GroupShard:
         self._now_ms = now_ms
         self._failed = failed
         self._log = GroupLog(leadership)
-        self._groups = Groups(config, broker.config.consumer_groups)
+        self._groups = Groups(config, broker.config.consumer_groups, broker.coordinator.racks)
         self._pending = PendingOffsets()
         self._ended: list[tuple[int, bool]] = []  # transactions that ended during the load
         self._timers = GroupTimers()
