@@ -24,9 +24,12 @@ VALUE = bytes(i * 31 % 251 for i in range(200))
 QUEUED_MESSAGES = 2000
 """The queue limit of a producer: enough for all requests in flight, and small enough for the CPU's caches."""
 
+QUEUED_BATCHES = 10
+"""The same limit in batches, of which five are in flight."""
+
 PRODUCED_PER_CALL = 250
 CONSUMED_PER_CALL = 2000
-CLIENT_SECONDS = 60
+CLIENT_SECONDS = 120
 NO_PAUSES = {"fetch.queue.backoff.ms": 1}
 """By default librdkafka pauses a partition for a second once 100,000 messages wait for the application."""
 
@@ -150,13 +153,14 @@ def transact(args: argparse.Namespace) -> None:
 def _turn(args: argparse.Namespace, producer: Producer, transaction_ms: float) -> float:
     """Return messages per second."""
     messages = [{"value": VALUE} for _ in range(PRODUCED_PER_CALL)]
+    queued = min(QUEUED_MESSAGES, QUEUED_BATCHES * args.batch) * args.partitions  # all of them end within the turn
     partition = count = 0
     start = time.perf_counter()
     end, due = start + args.seconds, start + transaction_ms / 1000
     if transaction_ms:
         producer.begin_transaction()
     while (now := time.perf_counter()) < end:
-        if len(producer) >= QUEUED_MESSAGES * args.partitions:
+        if len(producer) >= queued:
             producer.poll(0.0005)
         else:
             count += producer.produce_batch(args.topic, messages, partition=partition)
