@@ -106,7 +106,8 @@ def main() -> None:
     copier = Copier(bootstrap, int(batch))
     worker = threading.Thread(target=copier.run, daemon=True)
     worker.start()
-    threading.Thread(target=lambda: (sys.stdin.read(), copier.is_stopping.set()), daemon=True).start()
+    sys.stdin.read()
+    copier.is_stopping.set()
     worker.join()
 
 
