@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LARGE_ASSIGNMENT: Final = 2000  # members and partitions that are assigned on the event loop at most
+LARGE_WITH_RACKS: Final = 200  # the same if racks count
 
 
 class ConsumerGroupRequests:
@@ -157,7 +158,8 @@ class ConsumerGroupRequests:
         if given is None:
             return
         assign = ASSIGNORS[group.assignor]
-        if len(given.subscribers) + sum(given.counts.values()) <= LARGE_ASSIGNMENT:
+        limit = LARGE_WITH_RACKS if given.racks else LARGE_ASSIGNMENT
+        if len(given.subscribers) + sum(given.counts.values()) <= limit:
             targets = assign(given)
         else:
             targets = await asyncio.get_running_loop().run_in_executor(self._broker.assigner, assign, given)

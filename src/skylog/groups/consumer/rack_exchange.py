@@ -8,13 +8,15 @@ increases the number of matches, so this ends, and an assignment that it has imp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from skylog.groups.consumer.assignor import AssignmentInput, PartitionRacks, Subscriber
 from skylog.groups.consumer.partitions import Partitions, each, partitions_of_pairs
 
 Partition = tuple[UUID, int]
+
+_MOST: Final = 2  # partitions that match after an exchange and did not before
 
 
 class _Kind(NamedTuple):
@@ -53,7 +55,7 @@ class _Exchange:
         self._subscribers = {each.member_id: each for each in subscribers}
         self._racks = racks
         self._is_homogeneous = is_homogeneous
-        self._owned: dict[_Kind, dict[Partition, str]] = {}
+        self._owned: dict[str | None, dict[_Kind, dict[Partition, str]]] = {}  # by rack of the owner
 
     def _kind(self, member_id: str, partition: Partition) -> _Kind:
         member, (topic_id, number) = self._subscribers[member_id], partition
@@ -63,19 +65,20 @@ class _Exchange:
         return _Kind(member.rack, member.topics, topic_id, racks)
 
     def put(self, member_id: str, partition: Partition) -> None:
-        self._owned.setdefault(self._kind(member_id, partition), {})[partition] = member_id
+        kind = self._kind(member_id, partition)
+        self._owned.setdefault(kind.rack, {}).setdefault(kind, {})[partition] = member_id
 
     def run(self) -> None:
         has_improved = True
         while has_improved:
             has_improved = False
-            for kind in [known for known in self._owned if not known.matches]:
+            for kind in [known for kinds in self._owned.values() for known in kinds if not known.matches]:
                 has_improved |= self._improve(kind)
 
     def _improve(self, kind: _Kind) -> bool:
         """Exchange partitions of a kind while that helps. Return whether any was."""
         has_improved = False
-        while self._owned[kind]:
+        while self._owned[kind.rack][kind]:
             other = self._best_for(kind)
             if other is None:
                 break
@@ -84,20 +87,31 @@ class _Exchange:
         return has_improved
 
     def _best_for(self, kind: _Kind) -> _Kind | None:
-        candidates = (other for other, owned in self._owned.items() if owned and kind.may_exchange(other))
-        best = max(candidates, key=kind.gain, default=None)
-        return best if best is not None and kind.gain(best) > 0 else None
+        """Return the kind with which an exchange of `kind`, which matches nobody yet, gains most.
+
+        Its owner is in a rack of `kind`. If it is not, and the exchange helps, then it helps that kind, which does not
+        match either: it is found from there.
+        """
+        best, most = None, 0
+        for rack in sorted(kind.racks):
+            for other, owned in self._owned.get(rack, {}).items():
+                if owned and kind.may_exchange(other) and (gain := kind.gain(other)) > most:
+                    best, most = other, gain
+                    if most == _MOST:
+                        return best
+        return best
 
     def _swap(self, one: _Kind, other: _Kind) -> None:
-        mine, my_member = self._owned[one].popitem()
-        theirs, their_member = self._owned[other].popitem()
+        mine, my_member = self._owned[one.rack][one].popitem()
+        theirs, their_member = self._owned[other.rack][other].popitem()
         self.put(my_member, theirs)
         self.put(their_member, mine)
 
     def owners(self) -> Iterator[tuple[str, Partition]]:
-        for owned in self._owned.values():
-            for partition, member_id in owned.items():
-                yield member_id, partition
+        for kinds in self._owned.values():
+            for owned in kinds.values():
+                for partition, member_id in owned.items():
+                    yield member_id, partition
 
 
 def exchange(
