@@ -24,9 +24,12 @@ VALUE = bytes(i * 31 % 251 for i in range(200))
 QUEUED_MESSAGES = 2000
 """The queue limit of a producer: enough for all requests in flight, and small enough for the CPU's caches."""
 
+QUEUED_BATCHES = 10
+"""The same limit in batches, of which five are in flight."""
+
 PRODUCED_PER_CALL = 250
 CONSUMED_PER_CALL = 2000
-CLIENT_SECONDS = 60
+CLIENT_SECONDS = 120
 NO_PAUSES = {"fetch.queue.backoff.ms": 1}
 """By default librdkafka pauses a partition for a second once 100,000 messages wait for the application."""
 
@@ -132,40 +135,45 @@ def produce(args: argparse.Namespace) -> None:
 
 
 def transact(args: argparse.Namespace) -> None:
-    """Run one idempotent producer over all partitions, which commits a transaction every `transaction_ms`.
+    """Run an idempotent producer and one that commits every `transaction_ms`, in turn, over all partitions.
 
-    With 0 there are no transactions. The time ends when everything is acknowledged and committed.
+    Each has `pairs` turns of `seconds`. A turn ends when everything is acknowledged, and committed. Neighbours on the
+    machine come and go, so only turns that follow each other are comparable.
     """
-    settings = producer_settings(args) | {"enable.idempotence": True}
-    is_transactional = args.transaction_ms > 0
-    if is_transactional:
-        settings["transactional.id"] = f"bench-{uuid.uuid4()}"
-    producer = Producer(settings)
-    producer.list_topics(args.topic, 10)
-    if is_transactional:
-        producer.init_transactions(30)
-        producer.begin_transaction()
+    idempotent = Producer(producer_settings(args) | {"enable.idempotence": True})
+    transactional = Producer(producer_settings(args) | {"transactional.id": f"bench-{uuid.uuid4()}"})
+    transactional.init_transactions(60)
+    for producer in (idempotent, transactional):
+        producer.list_topics(args.topic, 10)
+    wait_for_the_word()
+    pairs = [(_turn(args, idempotent, 0), _turn(args, transactional, args.transaction_ms)) for _ in range(args.pairs)]
+    finish(pairs=pairs)
+
+
+def _turn(args: argparse.Namespace, producer: Producer, transaction_ms: float) -> float:
+    """Return messages per second."""
     messages = [{"value": VALUE} for _ in range(PRODUCED_PER_CALL)]
-    partition, left, commits = 0, args.messages, 0
-    start, cpu_start = wait_for_the_word()
-    due = start + args.transaction_ms / 1000
-    while left > 0:
-        if len(producer) >= QUEUED_MESSAGES * args.partitions:
+    queued = min(QUEUED_MESSAGES, QUEUED_BATCHES * args.batch) * args.partitions  # all of them end within the turn
+    partition = count = 0
+    start = time.perf_counter()
+    end, due = start + args.seconds, start + transaction_ms / 1000
+    if transaction_ms:
+        producer.begin_transaction()
+    while (now := time.perf_counter()) < end:
+        if len(producer) >= queued:
             producer.poll(0.0005)
         else:
-            left -= producer.produce_batch(args.topic, messages, partition=partition)
+            count += producer.produce_batch(args.topic, messages, partition=partition)
             partition = (partition + 1) % args.partitions
-        if is_transactional and time.perf_counter() >= due:
-            producer.commit_transaction(30)
+        if transaction_ms and now >= due:
+            producer.commit_transaction(60)
             producer.begin_transaction()
-            commits += 1
-            due = time.perf_counter() + args.transaction_ms / 1000
-    if is_transactional:
-        producer.commit_transaction(30)
-    elif undelivered := producer.flush(30):
+            due = time.perf_counter() + transaction_ms / 1000
+    if transaction_ms:
+        producer.commit_transaction(60)
+    elif undelivered := producer.flush(60):
         raise SystemExit(f"{undelivered} messages were not delivered in time")
-    end, cpu_s = time.perf_counter(), time.process_time() - cpu_start
-    finish(start=start, end=end, cpu_s=cpu_s, messages=args.messages - left, commits=commits)
+    return count / (time.perf_counter() - start)
 
 
 def consume(args: argparse.Namespace) -> None:
@@ -228,7 +236,7 @@ def main() -> None:
     parser.add_argument("action", choices=actions)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", default="bench")
-    parser.add_argument("--messages", type=int, required=True, help="per producer, or in all for a consumer")
+    parser.add_argument("--messages", type=int, default=0, help="per producer, or in all for a consumer")
     parser.add_argument("--producers", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the partition of the first producer")
     parser.add_argument("--partitions", type=int, default=1)
@@ -237,7 +245,9 @@ def main() -> None:
     parser.add_argument("--no-pauses", type=int, default=0, help="1 keeps librdkafka from pausing a fast consumer")
     parser.add_argument("--acks", default="1")
     parser.add_argument("--rate", type=float, default=1000)
-    parser.add_argument("--transaction-ms", type=int, default=0, help="time between two commits; 0: no transactions")
+    parser.add_argument("--transaction-ms", type=int, default=100, help="time between two commits")
+    parser.add_argument("--pairs", type=int, default=5, help="turns of each producer, without and with transactions")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
     args = parser.parse_args()
     actions[args.action](args)
 

@@ -16,7 +16,7 @@ from skylog.broker import Broker
 from skylog.broker.state_topic import partition_of
 from skylog.client.transactions import TransactionAdmin
 from skylog.cluster import TopicImage
-from skylog.errors import ErrorCode
+from skylog.errors import ErrorCode, KafkaError
 from skylog.model import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from skylog.protocol.end_txn import EndTxnRequest
 from skylog.protocol.find_coordinator import FindCoordinatorRequest
@@ -195,6 +195,44 @@ def test_a_transaction_whose_marker_was_deleted_by_an_unclean_election_is_found_
     assert leader.list_offset("unclean", -1, isolation=1).offset == 2
     assert leader.committed_values("unclean") == []
     assert admin.find_hanging(age_s=0) == []
+
+
+def test_a_transaction_whose_coordinator_is_away_does_not_count_as_hanging(tmp_path: Path) -> None:
+    """Aborting it would take away records that its producer may still commit."""
+    with TransactionCluster(tmp_path) as cluster:
+        cluster.create(TRANSACTION_STATE_TOPIC, [1], [2], [3], min_insync_replicas="1")
+        node_id = cluster._coordinator_of("t", 1)
+        other = next(each for each in cluster.brokers if each != node_id)
+        cluster.create("elsewhere", [other], min_insync_replicas="1")
+        producer = cluster.coordinator().init()
+        assert cluster.coordinator().add(producer, TopicPartition("elsewhere", 0)) == [NONE]
+        assert cluster.leader("elsewhere").produce_in(producer, "elsewhere", b"x") is NONE
+        admin = TransactionAdmin(f"127.0.0.1:{cluster.ports[other]}")
+        assert admin.find_hanging(age_s=0) == []
+        cluster.stop(node_id)
+        assert len(admin.open_transactions()) == 1
+        with pytest.raises(KafkaError) as refused:
+            admin.find_hanging(age_s=0)
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_transaction_that_ends_during_the_search_does_not_count_as_hanging(
+    cluster: TransactionCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = begin(cluster)
+    admin = TransactionAdmin(f"127.0.0.1:{cluster.ports[1]}")
+    list_transactions = admin.list_transactions
+
+    def end_first(**options: Any) -> Any:
+        assert cluster.coordinator().end(producer, True) is NONE
+        check_visible(cluster, b"x")
+        until(lambda: cluster.state_of() == "CompleteCommit", "the end")
+        return list_transactions(**options)
+
+    monkeypatch.setattr(admin, "list_transactions", end_first)
+    topic = [TopicPartition("topic", index) for index in range(3)]
+    assert len(admin.open_transactions(topic)) == 3
+    assert admin.find_hanging(topic, age_s=0) == []
 
 
 def test_the_topic_of_transactions_has_three_replicas_of_which_two_must_be_in_sync(cluster: TransactionCluster) -> None:

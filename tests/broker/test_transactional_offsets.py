@@ -39,6 +39,7 @@ def shard_of(log: Log) -> GroupShard:
     broker: Any = SimpleNamespace(
         clock=SimpleNamespace(now_ms=lambda: 0),
         config=ServerConfig(),
+        coordinator=SimpleNamespace(racks={}),
         metadata=SimpleNamespace(image=SimpleNamespace(topics=topics)),
     )
     leadership: Any = log
@@ -85,17 +86,25 @@ def test_an_older_commit_that_is_applied_late_does_not_replace_that_of_a_transac
     asyncio.run(scenario())
 
 
-def test_offsets_whose_append_fails_are_not_pending_any_more() -> None:
+@pytest.mark.parametrize("commits", [True, False])
+def test_offsets_that_are_appended_but_not_committed_in_time_are_pending_as_after_a_replay(commits: bool) -> None:
+    """The earlier ones of the same transaction were dropped with them, so that its commit moved nothing."""
+
     async def scenario() -> None:
         log = Log()
         shard = shard_of(log)
-        inside = asyncio.create_task(shard.commit_in_transaction("g", OUTSIDE, (7, 0), {NAME: at(5)}))
+        first = asyncio.create_task(shard.commit_in_transaction("g", OUTSIDE, (7, 0), {NAME: at(5)}))
         await asyncio.sleep(0)
-        assert shard.unstable_offsets("g") == {NAME}
-        log.waiting[0].set_exception(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+        log.waiting[0].set_result(None)
+        await first
+        second = asyncio.create_task(shard.commit_in_transaction("g", OUTSIDE, (7, 0), {NAME: at(8)}))
+        await asyncio.sleep(0)
+        log.waiting[1].set_exception(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
         with pytest.raises(KafkaError):
-            await inside
-        assert shard.unstable_offsets("g") == set()
+            await second
+        assert shard.unstable_offsets("g") == {NAME}
+        await shard.end_transaction(7, commits)
+        assert offset_in(shard) == (8 if commits else None)
 
     asyncio.run(scenario())
 

@@ -1,8 +1,9 @@
 """Groups of 1, 3, 10 and 50 members over 100 partitions, whose members join, leave, die and freeze at random.
 
-Another group, of 4, uses the consumer protocol. All live at once, on one broker that is killed and started again in the
-middle. Whatever happens: a partition has one owner at most, has one again within the session timeout, nothing is
-skipped, a member that was thrown out cannot commit, and no committed offset goes back.
+Another group, of 4, uses the consumer protocol, and in `make proof` one more, of Java. All live at once, on one broker
+that is killed and started again in the middle. Whatever happens: a partition has one owner at most, has one again
+within the session timeout, nothing is skipped, a member that was thrown out cannot commit, and no committed offset goes
+back.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker.process import BrokerProcess
 from tests.broker.raw import ClosedByBrokerError
+from tests.clients.peers.installation import JAVA_VERSIONS, java_classpath
 from tests.groups.client import GroupClient
 from tests.groups.ledger import Ledger
 from tests.patience import patience
-from tests.proof import proof
+from tests.proof import IS_FULL, proof
 from tests.seeds import seed
 
 PARTITIONS = 100
@@ -37,12 +39,16 @@ SETTLE_SECONDS = SESSION_SECONDS + 6.0  # the session, and a rebalance of fifty 
 FREEZE_SECONDS = SESSION_SECONDS + 2.5
 SIZES = {"one": (1, 1), "three": (3, 1), "ten": (2, 5), "fifty": (5, 10), "reconciled": (2, 2)}
 """Processes, and members in each."""
+JAVA = "java"
+if IS_FULL:
+    SIZES[JAVA] = (2, 2)
 CONFIGS: dict[str, dict[str, Any]] = {
     "one": {"partition.assignment.strategy": "range"},
     "three": {"partition.assignment.strategy": "roundrobin"},
     "ten": {"partition.assignment.strategy": "cooperative-sticky"},
     "fifty": {"partition.assignment.strategy": "cooperative-sticky"},
     "reconciled": {"group.protocol": "consumer", "session.timeout.ms": None, "heartbeat.interval.ms": None},
+    JAVA: {},
 }
 SETTINGS = {  # of the consumer protocol, in which the broker has the timeouts
     "group.consumer.min.session.timeout.ms": "6000",
@@ -54,6 +60,13 @@ WORKER = Path(__file__).parents[1] / "groups" / "churn_worker.py"
 TOPIC = "churn"
 
 
+def _worker_of(group: str) -> list[str]:
+    if group != JAVA:
+        return [sys.executable, str(WORKER)]
+    classpath = java_classpath(Path(__file__).parents[1] / "clients" / "java", "kafka-clients", JAVA_VERSIONS[-1])
+    return ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath, "ChurnWorker"]
+
+
 class Crew:
     """A process with members of a group. Its members are told apart by the crew's number and their own."""
 
@@ -62,7 +75,7 @@ class Crew:
         self.members: list[str] = []
         self.started: set[str] = set()  # also those that leave, which may not be done with that
         self._count = 0
-        command = [sys.executable, str(WORKER), bootstrap, group, TOPIC]
+        command = [*_worker_of(group), bootstrap, group, TOPIC]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -1,4 +1,4 @@
-"""A copier with exactly-once semantics, while the brokers that coordinate its transactions are killed.
+"""A copier with exactly-once semantics, while it and the brokers that coordinate its transactions are killed.
 
 Kafka's transactions test: messages are copied from one topic to another, in transactions that also commit the offsets
 of the source. A read_committed reader of the target must find every message once and in order.
@@ -6,13 +6,16 @@ of the source. A read_committed reader of the target must find every message onc
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from skylog.broker.state_topic import partition_of
 from skylog.client import Admin
@@ -21,14 +24,56 @@ from skylog.testing import BrokerCluster
 from tests.proof import proof
 from tests.seeds import seed
 
+from .copier import GROUP, ID, STARTED
+
 PARTITIONS = 3
 MESSAGES = proof(100_000, 3000)
 KILLS = proof(20, 2)
 BATCH = proof(500, 100)
-ID, GROUP = "copier", "copiers"
 STATE_PARTITIONS = 5
-ATTEMPT_S = 5.0
-PATIENCE_S = 8.0
+PATIENCE_S = 15.0  # the session of a killed copier, and a rebalance
+
+
+class Copier:
+    """A copier process. `copied` is the number of messages of the transactions that it knows to be committed."""
+
+    def __init__(self, bootstrap: str) -> None:
+        command = [sys.executable, "-m", "tests.faults.copier", bootstrap, str(BATCH)]
+        root = Path(__file__).parents[2]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+        self.copied = 0
+        self.starts = 0
+        self._is_killed = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip() == STARTED:
+                self.starts += 1
+            elif line.endswith("\n"):  # the last one of a killed process may be cut
+                self.copied += int(line)
+
+    def check(self) -> None:
+        """Raise if it has ended by itself."""
+        code = self._process.poll()
+        assert self._is_killed or not code, f"a copier has ended with {code}"
+
+    def abandon(self) -> None:
+        """Let it begin no other transaction. The present one goes on."""
+        assert self._process.stdin is not None
+        if not self._process.stdin.closed:
+            self._process.stdin.close()
+
+    def kill(self) -> None:
+        self._is_killed = True
+        self._process.kill()
+        self._process.wait(30)
+        self._reader.join(30)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 class Copiers:
@@ -54,15 +99,13 @@ class Copiers:
 
     def supervise(self) -> None:
         for each in self._all:
-            if each.failure is not None:
-                raise each.failure
+            each.check()
         now = time.monotonic()
         if self.copied != self._copied:
             self._copied, self._moved_at = self.copied, now
         elif now - self._moved_at < PATIENCE_S:
             return
         else:
-            self._moved_at = now
             self._start()
         if not self._all:
             self._start()
@@ -70,104 +113,18 @@ class Copiers:
     def _start(self) -> None:
         for each in self._all:
             each.abandon()
-        copier = Copier(self._brokers)
-        self._all.append(copier)
-        copier.start()
+        self._moved_at = time.monotonic()
+        self._all.append(Copier(self._brokers))
+
+    def kill(self) -> None:
+        """Kill the present copier, in whatever it does, and start another one."""
+        if self._all:
+            self._all[-1].kill()
+        self._start()
 
     def stop(self) -> None:
         for each in self._all:
-            each.stop()
-
-
-class Copier(threading.Thread):
-    """Copies messages until it is stopped. After a fatal error it starts again, like a process would."""
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(name="copier", daemon=True)
-        self._brokers = bootstrap
-        self.copied = 0
-        self.starts = 0
-        self.failure: BaseException | None = None
-        self._is_stopping = threading.Event()
-
-    def abandon(self) -> None:
-        """Begin no other transaction. The present one goes on."""
-        self._is_stopping.set()
-
-    def stop(self) -> None:
-        """Stop soon. One that hangs is left alone."""
-        self.abandon()
-        self.join(5)
-
-    def run(self) -> None:
-        try:
-            while not self._is_stopping.is_set():
-                self.starts += 1
-                self._copy()
-        except BaseException as error:
-            self.failure = error
-
-    def _copy(self) -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._brokers,
-                "group.id": GROUP,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "session.timeout.ms": 6000,
-                "max.poll.interval.ms": int(PATIENCE_S * 1000),
-            }
-        )
-        producer = Producer(
-            {"bootstrap.servers": self._brokers, "transactional.id": ID, "transaction.timeout.ms": 20_000}
-        )
-        try:
-            producer.init_transactions(60)
-            consumer.subscribe(["source"])
-            while not self._is_stopping.is_set():
-                messages = [each for each in consumer.consume(BATCH, 0.5) if each.error() is None]
-                if messages and not self._transfer(producer, consumer, messages):
-                    return
-        except KafkaException as error:
-            if not error.args[0].fatal() and not error.args[0].retriable():
-                raise
-        finally:
-            consumer.close()
-
-    def _transfer(self, producer: Producer, consumer: Consumer, messages: list[Message]) -> bool:
-        """Copy messages in one transaction. Return whether the copier may go on with its position."""
-        try:
-            producer.begin_transaction()
-            ends: dict[int, int] = {}
-            for message in messages:
-                partition, offset = message.partition(), message.offset()
-                assert partition is not None
-                assert offset is not None
-                producer.produce("target", message.value(), partition=partition)
-                ends[partition] = offset + 1
-            offsets = [TopicPartition("source", partition, end) for partition, end in ends.items()]
-            _retried(
-                lambda: producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), ATTEMPT_S)
-            )
-            _retried(lambda: producer.commit_transaction(ATTEMPT_S))
-        except KafkaException as error:
-            if error.args[0].txn_requires_abort():
-                _retried(lambda: producer.abort_transaction(ATTEMPT_S))
-            return False
-        self.copied += len(messages)
-        return True
-
-
-def _retried(action: Callable[[], object]) -> None:
-    """Repeat what may be repeated."""
-    while True:
-        try:
-            action()
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable():
-                raise
-            time.sleep(0.1)
+            each.kill()
 
 
 def coordinator(cluster: BrokerCluster, number: int) -> int:
@@ -204,7 +161,7 @@ def read_committed(bootstrap: str, partition: int) -> list[int]:
 
 
 @pytest.mark.timeout(proof(3600, 300))
-def test_messages_are_copied_exactly_once_while_coordinators_are_killed() -> None:
+def test_messages_are_copied_exactly_once_while_coordinators_and_copiers_are_killed() -> None:
     rng = Random(seed())
     with BrokerCluster() as cluster:
         admin = Admin(cluster.bootstrap)
@@ -222,6 +179,8 @@ def test_messages_are_copied_exactly_once_while_coordinators_are_killed() -> Non
                 victim = coordinator(cluster, number)
                 cluster.kill(victim)
                 time.sleep(rng.random())
+                if number % 2:
+                    copiers.kill()
                 cluster.start(victim)
                 for topic in ("source", "target", TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
                     cluster.wait_until_in_sync(topic, seconds=60)

@@ -62,17 +62,6 @@ def test_of_two_transactions_the_earlier_record_counts_if_the_other_is_aborted()
     assert shard.offsets() == {A: 5}
 
 
-def test_offsets_that_could_not_be_stored_are_withdrawn_unless_others_have_replaced_them() -> None:
-    pending = PendingOffsets()
-    first, second = {A: at(5), B: at(6)}, {A: at(8)}
-    pending.add(1, "g", first)
-    pending.add(1, "g", second)
-    pending.withdraw(1, "g", first)
-    assert pending.end(1, True) == {"g": second}
-    pending.withdraw(1, "g", first)
-    assert len(pending) == 0
-
-
 def test_offsets_in_deleted_topics_are_dropped() -> None:
     pending = PendingOffsets()
     pending.add(1, "g", {A: at(5), B: at(6)})

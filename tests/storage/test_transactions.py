@@ -88,7 +88,7 @@ class TestBatches:
         assert home.append_verified(log, transactional(0, epoch=1)).base_offset == 6
 
     def test_a_sequence_of_an_aborted_transaction_matches_nothing_after_the_epoch_is_raised(self, home: Home) -> None:
-        """A broker that compares sequences only would answer with the offset of an aborted batch."""
+        """Redpanda 5026: a broker that compares sequences only answers with the offset of an aborted batch."""
         log = home.open()
         home.append_verified(log, transactional(0, 2))
         home.end(log, commits=False, producer_epoch=1)
@@ -161,7 +161,7 @@ class TestMarkers:
         assert log.last_stable_offset == 0
 
     def test_a_marker_counts_as_a_sign_of_life(self, home: Home) -> None:
-        """A producer whose transactions are all empty here, or ended long after its last batch, does not expire."""
+        """KAFKA-9144: a producer whose transactions are all empty here, or ended long after its last batch, stays."""
         log = home.open()
         home.append_verified(log, transactional(0))
         home.clock.advance_ms(DAY_MS)

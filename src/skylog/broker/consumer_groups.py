@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LARGE_ASSIGNMENT: Final = 2000  # members and partitions that are assigned on the event loop at most
+LARGE_WITH_RACKS: Final = 200  # the same if racks count
 
 
 class ConsumerGroupRequests:
@@ -114,9 +115,9 @@ class ConsumerGroupRequests:
         if isinstance(group, ConsumerGroup) or heartbeat.epoch:
             return self._existing(group_id)
         if group is None:
-            return ConsumerGroup(group_id, self._config)
+            return ConsumerGroup(group_id, self._config, racks=self._groups.racks)
         topics = self._broker.metadata.image.topics
-        converted = conversion.to_consumer_group(group, self._config, topics, self._now_ms())
+        converted = conversion.to_consumer_group(group, self._config, topics, self._now_ms(), racks=self._groups.racks)
         converted.changes = storage.everything(converted)
         return converted
 
@@ -157,7 +158,8 @@ class ConsumerGroupRequests:
         if given is None:
             return
         assign = ASSIGNORS[group.assignor]
-        if len(given.subscribers) + sum(given.counts.values()) <= LARGE_ASSIGNMENT:
+        limit = LARGE_WITH_RACKS if given.racks else LARGE_ASSIGNMENT
+        if len(given.subscribers) + sum(given.counts.values()) <= limit:
             targets = assign(given)
         else:
             targets = await asyncio.get_running_loop().run_in_executor(self._broker.assigner, assign, given)

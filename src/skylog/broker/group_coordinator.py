@@ -33,11 +33,15 @@ STALL_SECONDS: Final = 1.0  # a longer time between two readings of the clock me
 
 
 class GroupCoordinator:
-    """The groups of this broker. Use it on the event loop only. Background failures are counted in `failures`."""
+    """The groups of this broker. Use it on the event loop only. Background failures are counted in `failures`.
+
+    `racks` has the racks of brokers by id. Those that are away keep theirs: nothing moves for a restart.
+    """
 
     def __init__(self, broker: Broker, config: GroupConfig) -> None:
         self._broker = broker
         self._config = config
+        self.racks: dict[int, str] = {}
         self._topic = StateTopic(CONSUMER_OFFSETS_TOPIC, broker, self._new_shard)
         self._last_reading = 0.0
         self._stalled = 0.0
@@ -56,6 +60,7 @@ class GroupCoordinator:
 
     def start(self) -> None:
         self._last_reading = asyncio.get_running_loop().time()
+        self._note_racks(self._broker.metadata.image)
         self._topic.start()
         self._broker.metadata.listen(self._on_image)
         self._jobs.start(TICK_SECONDS, self.tick_due)
@@ -128,7 +133,11 @@ class GroupCoordinator:
         for shard in self.shards():
             await shard.expire_offsets(time_slice)
 
+    def _note_racks(self, image: ClusterImage) -> None:
+        self.racks.update((node_id, each.rack) for node_id, each in image.brokers.items() if each.rack)
+
     def _on_image(self, before: ClusterImage, now: ClusterImage) -> None:
+        self._note_racks(now)
         gone = {name for name, topic in before.topics.items() if name not in now.topics}
         gone |= {name for name, topic in now.topics.items() if _was_recreated(before.topics.get(name), topic)}
         if gone:

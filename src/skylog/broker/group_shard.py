@@ -79,7 +79,7 @@ class GroupShard:
         self._now_ms = now_ms
         self._failed = failed
         self._log = GroupLog(leadership)
-        self._groups = Groups(config, broker.config.consumer_groups)
+        self._groups = Groups(config, broker.config.consumer_groups, broker.coordinator.racks)
         self._pending = PendingOffsets()
         self._ended: list[tuple[int, bool]] = []  # transactions that ended during the load
         self._timers = GroupTimers()
@@ -242,17 +242,17 @@ class GroupShard:
         producer: ProducerIdAndEpoch,
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
-        """Store offsets as part of a producer's transaction. They count when its marker commits it."""
+        """Store offsets as part of a producer's transaction. They count when its marker commits it.
+
+        If they are appended but not committed in time, they stay pending, as they are after a replay of the log. The
+        producer commits them again or aborts.
+        """
         self._check_transactional_commit(group_id, member)
         if not offsets:
             return
         records = [self._groups.offset_record(group_id, name, each) for name, each in offsets.items()]
         appended = partial(self._pending.add, producer[0], group_id, offsets)
-        try:
-            await self._log.store(group_id, records, producer=producer, appended=appended)
-        except KafkaError:
-            self._pending.withdraw(producer[0], group_id, offsets)
-            raise
+        await self._log.store(group_id, records, producer=producer, appended=appended)
 
     def _check_transactional_commit(self, group_id: str, member: MemberId) -> None:
         """Raise KafkaError unless this member may commit offsets in a transaction. The member need not be named."""

@@ -18,7 +18,7 @@ from skylog.client.cluster_requests import ClusterRequests
 from skylog.client.connection import Connection
 from skylog.client.peer_requests import ask, ask_all
 from skylog.errors import ErrorCode, KafkaError, SkylogError
-from skylog.model import TopicPartition
+from skylog.model import TRANSACTION_STATE_TOPIC, TopicPartition
 from skylog.protocol.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from skylog.protocol.describe_transactions import DescribedTransaction, DescribeTransactionsRequest
 from skylog.protocol.find_coordinator import FindCoordinatorRequest
@@ -185,17 +185,35 @@ class TransactionAdmin:
     ) -> list[OpenTransaction]:
         """Return the transactions that no coordinator will end. They hold back every read_committed consumer.
 
-        Candidates are those without a batch for `age_s`, which should be the largest timeout of a transaction.
+        Candidates are those without a batch for `age_s`, which should be the largest timeout of a transaction. Raises
+        KafkaError if a coordinator is away or moves meanwhile: the transaction may be one of its own.
         """
         latest_ms = int((time.time() - age_s) * 1000)
         old = [each for each in self.open_transactions(partitions) if each.last_timestamp_ms <= latest_ms]
         if not old:
             return []
+        coordinators = self._coordinators()
         known: dict[int, set[TopicPartition]] = {}
         for summary in self.list_transactions(producer_ids={each.producer_id for each in old}):
             described = self.describe_transaction(summary.transactional_id)
             known.setdefault(described.producer_id, set()).update(described.partitions)
-        return [each for each in old if each.partition not in known.get(each.producer_id, ())]
+        unknown = [each for each in old if each.partition not in known.get(each.producer_id, ())]
+        # One that has ended meanwhile is not known to its coordinator either. An abort would hit the next transaction.
+        still_open = {_place(each) for each in self.open_transactions({each.partition for each in unknown})}
+        if self._coordinators() != coordinators:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "coordinators of transactions are moving; try again")
+        return [each for each in unknown if _place(each) in still_open]
+
+    def _coordinators(self) -> dict[int, int]:
+        """Return the leaders of the partitions in which transactional ids are stored."""
+        rows = {key: row for key, row in self._requests.rows().items() if key.topic == TRANSACTION_STATE_TOPIC}
+        live = {each.node_id for each in self._requests.brokers()}
+        for key, row in sorted(rows.items()):
+            if row.leader not in live:
+                raise KafkaError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no coordinator can be asked: {key} has no leader"
+                )
+        return {key.partition: row.leader for key, row in rows.items()}
 
     def abort(self, transaction: OpenTransaction) -> None:
         """End a hanging transaction in its partition. Its records are never delivered to read_committed consumers."""
@@ -220,6 +238,10 @@ class TransactionAdmin:
 
     def _ask_all(self, brokers: Sequence[ClusterBroker], request: Message) -> list[Any]:
         return ask_all(brokers, request, self._connection.timeout_s)
+
+
+def _place(transaction: OpenTransaction) -> tuple[TopicPartition, int, int]:
+    return transaction.partition, transaction.producer_id, transaction.start_offset
 
 
 def _check(code: int, doing: str) -> None:

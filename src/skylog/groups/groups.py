@@ -12,7 +12,13 @@ from typing import Final, NamedTuple
 
 from skylog.errors import ErrorCode, KafkaError, MalformedRequestError
 from skylog.groups.config import GroupConfig
-from skylog.groups.consumer import ConsumerGroup, ConsumerGroupConfig, ConsumerGroupState
+from skylog.groups.consumer import (
+    NO_BROKER_RACKS,
+    BrokerRacks,
+    ConsumerGroup,
+    ConsumerGroupConfig,
+    ConsumerGroupState,
+)
 from skylog.groups.consumer import storage as consumer_storage
 from skylog.groups.consumer.changes import Changes
 from skylog.groups.consumer.stored_records import EpochKey
@@ -56,11 +62,17 @@ class CommittedOffset(NamedTuple):
 
 
 class Groups:
-    """Groups of both protocols by id, each with its committed offsets."""
+    """Groups of both protocols by id, each with its committed offsets. `racks` are those of the brokers."""
 
-    def __init__(self, config: GroupConfig, consumer_config: ConsumerGroupConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        consumer_config: ConsumerGroupConfig | None = None,
+        racks: BrokerRacks = NO_BROKER_RACKS,
+    ) -> None:
         self._config = config
         self._consumer_config = consumer_config or ConsumerGroupConfig()
+        self.racks = racks
         self._groups: dict[str, AnyGroup] = {}
         self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._changed_at: dict[str, int] = {}  # wall-clock time of each group's last stored state
@@ -307,7 +319,7 @@ class Groups:
         if not isinstance(group, ConsumerGroup):
             if value is None:
                 return
-            group = ConsumerGroup(key.group, self._consumer_config)
+            group = ConsumerGroup(key.group, self._consumer_config, racks=self.racks)
             self._groups[key.group] = group
         if isinstance(key, EpochKey) and value is None:
             self._forget(key.group)

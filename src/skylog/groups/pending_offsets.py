@@ -50,12 +50,6 @@ class PendingOffsets:
         pending.update((name, _Pending(self._added, each)) for name, each in offsets.items())
         self._producers.setdefault(group_id, set()).add(producer_id)
 
-    def withdraw(self, producer_id: int, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Remove offsets that could not be stored, unless others have replaced them."""
-        pending = self._by_producer.get(producer_id, {}).get(group_id, {})
-        mine = [name for name, each in offsets.items() if name in pending and pending[name].committed is each]
-        self._remove(producer_id, group_id, mine)
-
     def groups_of(self, producer_id: int) -> list[str]:
         """Return the groups with offsets in the open transaction of a producer."""
         return list(self._by_producer.get(producer_id, ()))

@@ -195,6 +195,12 @@ class ProducerState:
         entry = self._producers.get(producer_id)
         return entry is not None and entry.transaction_start >= 0 and entry.epoch == producer_epoch
 
+    def has_late_transaction(self, latest_ms: int) -> bool:
+        """Whether a transaction is open whose last batch was received at `latest_ms` or earlier."""
+        if self.transactions.first_undecided() is None:
+            return False
+        return any(each.transaction_start >= 0 and each.last_seen_ms <= latest_ms for each in self._producers.values())
+
     def last_marker_offset(self, producer_id: int) -> int:
         """Return the offset of a producer's last marker since the log was opened; -1 if there is none."""
         entry = self._producers.get(producer_id)

@@ -25,9 +25,14 @@ REBALANCE_MS = 60_000
 
 
 @dataclass(frozen=True)
+class FakePartition:
+    replicas: tuple[int, ...] = (1,)
+
+
+@dataclass(frozen=True)
 class FakeTopic:
     topic_id: UUID
-    partitions: range
+    partitions: tuple[FakePartition, ...]
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Client:
     topics: frozenset[str] = frozenset({"t"})
     pattern: str | None = None
     assignor: str | None = None
+    rack_id: str | None = None
 
     @property
     def count(self) -> int:
@@ -54,21 +60,25 @@ class GroupDriver:
         self.config = ConsumerGroupConfig(**config)
         self.now_ms = 1_000_000
         self.topics: dict[str, FakeTopic] = {}
+        self.racks: dict[int, str] = {}
         self._ids = 0
         for name, count in (topics or {"t": 6}).items():
             self.set_topic(name, count)
-        self.groups = Groups(GroupConfig(), self.config)
+        self.groups = Groups(GroupConfig(), self.config, self.racks)
         self.log: list[tuple[bytes, bytes | None]] = []
-        self.group = ConsumerGroup("g", self.config)
+        self.group = ConsumerGroup("g", self.config, racks=self.racks)
         self.groups.put(self.group)
 
     # -- topics
 
-    def set_topic(self, name: str, count: int) -> UUID:
+    def set_topic(self, name: str, count: int, *brokers: int) -> UUID:
+        """Create or change a topic, whose partitions have one replica each, on these brokers in turn."""
         known = self.topics.get(name)
         self._ids += known is None
         topic_id = UUID(int=self._ids) if known is None else known.topic_id
-        self.topics = {**self.topics, name: FakeTopic(topic_id, range(count))}
+        replicas = brokers or (1,)
+        partitions = tuple(FakePartition((replicas[number % len(replicas)],)) for number in range(count))
+        self.topics = {**self.topics, name: FakeTopic(topic_id, partitions)}
         return topic_id
 
     def delete_topic(self, name: str) -> None:
@@ -112,7 +122,7 @@ class GroupDriver:
             client.member_id,
             client.epoch,
             client.instance_id if says_all else None,
-            None,
+            client.rack_id if says_all else None,
             REBALANCE_MS if says_all else -1,
             client.topics if says_all and client.pattern is None else None,
             client.pattern if says_all else None,
@@ -159,13 +169,13 @@ class GroupDriver:
 
     def restart(self) -> None:
         """Load the group from what was stored."""
-        self.groups = Groups(GroupConfig(), self.config)
+        self.groups = Groups(GroupConfig(), self.config, self.racks)
         for key, value in self.log:
             self.groups.replay(key, value)
         found = self.groups.find("g")
         if isinstance(found, ConsumerGroup):
             self.group = found
         else:
-            self.group = ConsumerGroup("g", self.config)
+            self.group = ConsumerGroup("g", self.config, racks=self.racks)
             self.groups.put(self.group)
         self.group.loaded(self.now_ms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from uuid import UUID
 
 import pytest
@@ -9,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skylog.groups.consumer import ASSIGNORS
-from skylog.groups.consumer.assignor import AssignmentInput, Subscriber
+from skylog.groups.consumer.assignor import AssignmentInput, PartitionRacks, Subscriber
 from skylog.groups.consumer.partitions import Partitions, common, size
+from skylog.groups.consumer.partitions import each as each_of
 from tests.proof import proof
 
 TOPICS = [UUID(int=number) for number in range(1, 5)]
@@ -109,3 +112,85 @@ def test_static_members_keep_their_range_when_their_ids_change() -> None:
         return {instance: assigned[key] for instance, key in ids.items()}
 
     assert assign({"one": "a", "two": "b"}) == assign({"one": "y", "two": "x"})
+
+
+# -- racks
+
+RACKS = ["x", "y", "z"]
+racks_of_partitions = st.fixed_dictionaries(
+    {topic: st.lists(st.frozensets(st.sampled_from(RACKS)), min_size=1, max_size=8).map(tuple) for topic in TOPICS}
+)
+
+
+def with_racks(
+    racks: PartitionRacks, subscriptions: dict[str, set[UUID]], homes: dict[str, str | None]
+) -> AssignmentInput:
+    task = given_input({topic: len(found) for topic, found in racks.items()}, subscriptions)
+    subscribers = tuple(each._replace(rack=homes[each.member_id]) for each in task.subscribers)
+    return task._replace(subscribers=subscribers, racks={topic: racks[topic] for topic in task.counts})
+
+
+def matches(task: AssignmentInput, assigned: dict[str, Partitions]) -> int:
+    homes = {each.member_id: each.rack for each in task.subscribers}
+    return sum(
+        homes[member_id] in task.racks[topic_id][number]
+        for member_id, partitions in assigned.items()
+        for topic_id, found in partitions.items()
+        for number in found
+    )
+
+
+@many
+@given(racks_of_partitions, members, st.data())
+@pytest.mark.parametrize("name", ["uniform", "range"])
+def test_racks_cost_no_balance_and_nothing_moves_twice(
+    name: str, racks: PartitionRacks, ids: list[str], data: st.DataObject
+) -> None:
+    subscriptions = {each: data.draw(st.sets(st.sampled_from(TOPICS))) for each in ids}
+    homes = {each: data.draw(st.sampled_from([*RACKS, None])) for each in ids}
+    task = with_racks(racks, subscriptions, homes)
+    blind = ASSIGNORS[name](task._replace(racks={}))
+    assigned = ASSIGNORS[name](task)
+    check(task, assigned)
+    assert {each: size(blind[each]) for each in ids} == {each: size(assigned[each]) for each in ids}
+    assert matches(task, assigned) >= matches(task, blind)
+    assert ASSIGNORS[name](task._replace(current=assigned)) == assigned
+
+
+@many
+@given(racks_of_partitions, members, st.data())
+def test_uniform_leaves_no_exchange_that_would_help(racks: PartitionRacks, ids: list[str], data: st.DataObject) -> None:
+    subscriptions = {each: data.draw(st.sets(st.sampled_from(TOPICS), min_size=1)) for each in ids}
+    homes = {each: data.draw(st.sampled_from([*RACKS, None])) for each in ids}
+    task = with_racks(racks, subscriptions, homes)
+    assigned = ASSIGNORS["uniform"](task)
+    owners = [(member_id, each) for member_id, partitions in assigned.items() for each in each_of(partitions)]
+    for (one, mine), (other, theirs) in itertools.combinations(owners, 2):
+        if theirs[0] in subscriptions[one] and mine[0] in subscriptions[other]:
+            here, there = racks[mine[0]][mine[1]], racks[theirs[0]][theirs[1]]
+            now = (homes[one] in here) + (homes[other] in there)
+            assert (homes[one] in there) + (homes[other] in here) <= now
+
+
+def test_range_gives_the_same_numbers_in_all_topics_with_racks_too() -> None:
+    one, two = TOPICS[:2]
+    x, y, both = frozenset("x"), frozenset("y"), frozenset("xy")
+    racks = {one: (y, x, both, x), two: (y, both, y, x)}
+    assigned = ASSIGNORS["range"](with_racks(racks, {"a": {one, two}, "b": {one, two}}, {"a": "x", "b": "y"}))
+    assert assigned == {
+        "a": {one: frozenset({1, 3}), two: frozenset({1, 3})},
+        "b": {one: frozenset({0, 2}), two: frozenset({0, 2})},
+    }
+
+
+def test_a_large_group_with_racks_is_assigned_in_time() -> None:
+    """Kafka has taken rack awareness out of its assignors because they were slow (KAFKA-16694)."""
+    topics = [UUID(int=number) for number in range(1, 101)]
+    sets = [frozenset(each) for each in itertools.combinations([f"r{number}" for number in range(6)], 2)]
+    racks = {topic: tuple(sets[(at + number) % len(sets)] for number in range(20)) for at, topic in enumerate(topics)}
+    ids = [f"m{number}" for number in range(200)]
+    task = with_racks(racks, {each: set(topics) for each in ids}, {each: f"r{at % 6}" for at, each in enumerate(ids)})
+    started = time.process_time()
+    assigned = ASSIGNORS["uniform"](task)
+    assert time.process_time() - started < 2
+    assert matches(task, assigned) == 2000

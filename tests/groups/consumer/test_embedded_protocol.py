@@ -9,10 +9,10 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocol
 
 from skylog.groups.consumer.embedded_protocol import read_assignment, read_subscription, write_assignment
 
-from .driver import FakeTopic
+from .driver import FakePartition, FakeTopic
 
 T = UUID(int=1)
-TOPICS = {"t": FakeTopic(T, range(4))}
+TOPICS = {"t": FakeTopic(T, (FakePartition(),) * 4)}
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])

@@ -11,7 +11,7 @@ from skylog.groups.consumer import ASSIGNORS, Heartbeat, MemberState
 from skylog.groups.consumer.member import LEAVE_STATIC_EPOCH
 from skylog.groups.consumer.partitions import NONE, overlap, size, union
 
-from .driver import REBALANCE_MS, SESSION_MS, GroupDriver
+from .driver import REBALANCE_MS, SESSION_MS, Client, GroupDriver
 
 
 def test_the_first_member_gets_all_partitions_with_its_first_response() -> None:
@@ -330,3 +330,58 @@ def test_a_group_without_members_is_gone_after_its_tombstones() -> None:
     driver.restart()
     assert driver.group.epoch == 0
     assert driver.group.members == {}
+
+
+# -- racks
+
+
+def rack_driver(*racks: str, partitions: int = 6) -> GroupDriver:
+    """A group of a topic whose partitions are on brokers 1, 2, … in turn, which are in these racks."""
+    driver = GroupDriver()
+    driver.racks.update(enumerate(racks, 1))
+    driver.set_topic("t", partitions, *driver.racks)
+    return driver
+
+
+def numbers(client: Client) -> set[int]:
+    return {number for found in client.owned.values() for number in found}
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_members_get_the_partitions_of_their_rack(assignor: str) -> None:
+    driver = rack_driver("x", "y")
+    a, b = driver.settle(*(driver.join(each, rack_id=each, assignor=assignor) for each in ("y", "x")))
+    assert (numbers(a), numbers(b)) == ({1, 3, 5}, {0, 2, 4})
+
+
+def test_racks_of_brokers_make_no_difference_without_a_rack_of_a_member() -> None:
+    driver = rack_driver("x", "y")
+    a, b = driver.settle(driver.join("a"), driver.join("b"))
+    driver.racks[1] = "z"
+    driver.set_topic("t", 6, 1, 2)
+    assert driver.settle(a, b) == [a, b]
+    driver.set_topic("t", 6, 2, 1)
+    assert driver.settle(a, b) == [a, b]
+
+
+def test_replicas_that_move_to_another_rack_take_their_reader_with_them() -> None:
+    driver = rack_driver("x", "y")
+    a, b = driver.settle(driver.join("a", rack_id="x"), driver.join("b", rack_id="y"))
+    driver.set_topic("t", 6, 2, 1)
+    moved = driver.settle(a, b)
+    assert [numbers(each) for each in moved] == [numbers(b), numbers(a)]
+
+
+def test_a_static_member_that_returns_in_another_rack_is_assigned_again() -> None:
+    driver = rack_driver("x", "y")
+    a, b = driver.settle(driver.join("a", rack_id="x", instance_id="one"), driver.join("b", rack_id="x"))
+    driver.leave(a, LEAVE_STATIC_EPOCH)
+    a, b = driver.settle(driver.join("a2", rack_id="y", instance_id="one"), b)
+    assert (numbers(a), numbers(b)) == ({1, 3, 5}, {0, 2, 4})
+
+
+def test_a_restart_changes_nothing_for_a_group_with_racks() -> None:
+    driver = rack_driver("x", "y")
+    clients = driver.settle(driver.join("a", rack_id="x"), driver.join("b", rack_id="y"))
+    driver.restart()
+    assert driver.settle(*clients) == clients

@@ -68,13 +68,16 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         instance=st.sampled_from((None, None, "one", "two")),
         by_pattern=st.booleans(),
         assignor=st.sampled_from((None, "uniform", "range")),
+        rack=st.sampled_from((None, "x", "y")),
     )
-    def join(self, topics: frozenset[str], instance: str | None, by_pattern: bool, assignor: str | None) -> None:
+    def join(
+        self, topics: frozenset[str], instance: str | None, by_pattern: bool, assignor: str | None, rack: str | None
+    ) -> None:
         if len(self.consumers) >= 5:
             return
         self.ids += 1
         pattern = "|".join(sorted(topics)) if by_pattern else None
-        client = Client(f"m{self.ids}", 0, {}, instance, topics, pattern, assignor)
+        client = Client(f"m{self.ids}", 0, {}, instance, topics, pattern, assignor, rack)
         consumer = Consumer(client)
         self.beat(consumer, loses_response=False)
         if not consumer.is_gone:
@@ -155,6 +158,17 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if known is None or len(known.partitions) < count:
             self.driver.set_topic(name, count)
 
+    @rule(name=st.sampled_from(("t", "u")), brokers=st.permutations((1, 2, 3)))
+    def replicas_move(self, name: str, brokers: list[int]) -> None:
+        if name in self.driver.topics:
+            self.driver.set_topic(name, len(self.driver.topics[name].partitions), *brokers)
+
+    @rule(node_id=st.integers(1, 3), rack=st.sampled_from(("x", "y", "z")))
+    def broker_has_a_rack(self, node_id: int, rack: str) -> None:
+        """Brokers that start with another rack change the in-sync sets of their partitions."""
+        self.driver.racks[node_id] = rack
+        self.driver.topics = dict(self.driver.topics)
+
     @rule(name=st.sampled_from(("t", "u", "later")))
     def topic_is_deleted(self, name: str) -> None:
         self.driver.delete_topic(name)
@@ -190,7 +204,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             (topics[name].topic_id, number)
             for name in group.subscribed_topics()
             if name in topics
-            for number in topics[name].partitions
+            for number in range(len(topics[name].partitions))
         }
         assert owned == wanted
 

@@ -9,12 +9,14 @@ from skylog.groups.consumer.partitions import Partitions, partitions_of
 from skylog.groups.consumer.patterns import ResolvedPattern
 from skylog.groups.consumer.request import check_heartbeat, leaves
 from skylog.groups.consumer.state import ConsumerGroupState
-from skylog.groups.consumer.topics import Topics
+from skylog.groups.consumer.topics import NO_BROKER_RACKS, BrokerRacks, Topics
 
 __all__ = [
     "ASSIGNORS",
+    "NO_BROKER_RACKS",
     "AssignmentInput",
     "Assignor",
+    "BrokerRacks",
     "ConsumerGroup",
     "ConsumerGroupConfig",
     "ConsumerGroupState",

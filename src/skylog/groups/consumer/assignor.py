@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from skylog.groups.consumer.partitions import Partitions
+
+PartitionRacks = Mapping[UUID, tuple[frozenset[str], ...]]
+"""The racks of the replicas of each partition, by topic."""
+
+NO_RACKS: Final[PartitionRacks] = {}
 
 
 class Subscriber(NamedTuple):
@@ -15,6 +20,7 @@ class Subscriber(NamedTuple):
     member_id: str
     instance_id: str | None
     topics: frozenset[UUID]
+    rack: str | None = None
 
     @property
     def order(self) -> tuple[bool, str]:
@@ -23,11 +29,15 @@ class Subscriber(NamedTuple):
 
 
 class AssignmentInput(NamedTuple):
-    """`counts` has the number of partitions of each subscribed topic, `current` the last target assignment."""
+    """`counts` has the number of partitions of each subscribed topic, `current` the last target assignment.
+
+    `racks` is empty if no member has a rack.
+    """
 
     subscribers: tuple[Subscriber, ...]
     counts: Mapping[UUID, int]
     current: Mapping[str, Partitions]
+    racks: PartitionRacks = NO_RACKS
 
     @property
     def is_homogeneous(self) -> bool:

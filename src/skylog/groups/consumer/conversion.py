@@ -17,19 +17,26 @@ from skylog.groups.consumer.embedded_protocol import read_assignment, read_subsc
 from skylog.groups.consumer.group import CONSUMER, ConsumerGroup
 from skylog.groups.consumer.member import ClassicProtocols, ConsumerMember, Current, MemberState, Metadata
 from skylog.groups.consumer.state import ConsumerGroupState
-from skylog.groups.consumer.topics import Topics
+from skylog.groups.consumer.topics import NO_BROKER_RACKS, BrokerRacks, Topics
 from skylog.groups.group import Group
 from skylog.groups.member import Member
 from skylog.groups.protocols import choose_protocol
 from skylog.groups.state import GroupState
 
 
-def to_consumer_group(group: Group, config: ConsumerGroupConfig, topics: Topics, now_ms: int) -> ConsumerGroup:
+def to_consumer_group(
+    group: Group,
+    config: ConsumerGroupConfig,
+    topics: Topics,
+    now_ms: int,
+    *,
+    racks: BrokerRacks = NO_BROKER_RACKS,
+) -> ConsumerGroup:
     """Return a classic group as a consumer group. Raises GROUP_ID_NOT_FOUND if it cannot be one."""
     _check_alive(group)
     if group.members:
         _check_upgrade(group, config)
-    converted = ConsumerGroup(group.group_id, config, group.generation)
+    converted = ConsumerGroup(group.group_id, config, group.generation, racks=racks)
     for member in group.members.values():
         converted.roster.add(_to_consumer(member, group, converted, topics))
     for member_id, each in converted.members.items():

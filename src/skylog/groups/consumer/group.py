@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from skylog.errors import ErrorCode, KafkaError
-from skylog.groups.consumer.assignor import AssignmentInput, Subscriber
+from skylog.groups.consumer.assignor import NO_RACKS, AssignmentInput, Subscriber
 from skylog.groups.consumer.changes import Changes
 from skylog.groups.consumer.config import ConsumerGroupConfig
 from skylog.groups.consumer.member import (
@@ -41,19 +41,25 @@ from skylog.groups.consumer.patterns import NO_MATCHES, ResolvedPattern
 from skylog.groups.consumer.reconciliation import reconcile
 from skylog.groups.consumer.roster import ConsumerRoster
 from skylog.groups.consumer.state import ConsumerGroupState
-from skylog.groups.consumer.topics import NO_TOPICS, Topics, metadata_hash
+from skylog.groups.consumer.topics import NO_BROKER_RACKS, NO_TOPICS, BrokerRacks, Topics, metadata_hash, racks_of
 
 CONSUMER: Final = "consumer"
 
 
 class ConsumerGroup:
-    """A consumer group. The coordinator calls it from one thread, with the time of the event."""
+    """A consumer group. The coordinator calls it from one thread, with the time of the event.
+
+    `racks` are those of the brokers. They count if a member has a rack.
+    """
 
     protocol_type: Final = CONSUMER
 
-    def __init__(self, group_id: str, config: ConsumerGroupConfig, epoch: int = 0) -> None:
+    def __init__(
+        self, group_id: str, config: ConsumerGroupConfig, epoch: int = 0, *, racks: BrokerRacks = NO_BROKER_RACKS
+    ) -> None:
         self.group_id = group_id
         self.config = config
+        self._racks = racks
         self.epoch = epoch
         self.metadata_hash = 0
         self.target_epoch = epoch
@@ -169,12 +175,12 @@ class ConsumerGroup:
         return member
 
     def describe(self, member: ConsumerMember, metadata: Metadata) -> None:
-        """Set what a member says about itself. Another subscription changes the group epoch."""
+        """Set what a member says about itself. Another subscription, or another rack, changes the group epoch."""
         before, member.metadata = member.metadata, metadata
         if before != metadata:
             self.changes.metadata.add(member.member_id)
             self.roster.index_instance(member, before.instance_id)
-        if before.subscription != metadata.subscription:
+        if before.subscription != metadata.subscription or before.rack_id != metadata.rack_id:
             self.bump()
             self._drop_unused_patterns()
 
@@ -200,10 +206,15 @@ class ConsumerGroup:
         if topics is self._topics and not self.changes.epoch:
             return
         self._topics = topics
-        now = metadata_hash(self.subscribed_topics(), topics)
+        now = metadata_hash(self.subscribed_topics(), topics, self._used_racks)
         if now != self.metadata_hash:
             self.metadata_hash = now
             self.bump()
+
+    @property
+    def _used_racks(self) -> BrokerRacks:
+        """The racks of the brokers if a member has a rack. Otherwise they make no difference."""
+        return self._racks if any(each.metadata.rack_id for each in self.members.values()) else NO_BROKER_RACKS
 
     def patterns_older_than(self, topics: Topics) -> list[str]:
         """Return the patterns to resolve again, because topics have changed."""
@@ -236,11 +247,14 @@ class ConsumerGroup:
         known = {name: topic for name in set().union(*distinct) if (topic := topics.get(name)) is not None}
         ids = {names: frozenset(known[name].topic_id for name in names if name in known) for names in distinct}
         subscribers = tuple(
-            Subscriber(member_id, self.members[member_id].metadata.instance_id, ids[names])
+            Subscriber(member_id, metadata.instance_id, ids[names], metadata.rack_id)
             for member_id, names in subscriptions.items()
+            if (metadata := self.members[member_id].metadata)
         )
         counts = {topic.topic_id: len(topic.partitions) for topic in known.values()}
-        return AssignmentInput(subscribers, counts, dict(self.targets))
+        brokers = self._used_racks
+        racks = {each.topic_id: racks_of(each, brokers) for each in known.values()} if brokers else NO_RACKS
+        return AssignmentInput(subscribers, counts, dict(self.targets), racks)
 
     def set_target(self, epoch: int, targets: Mapping[str, Partitions]) -> None:
         """Set the target assignment of an epoch. Members that have left meanwhile are ignored, as is an older epoch."""

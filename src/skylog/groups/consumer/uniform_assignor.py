@@ -2,7 +2,8 @@
 
 If all members subscribe to the same topics, their numbers differ by one at most, and a partition moves only if its
 owner has too many. Otherwise partitions go to the subscriber with the fewest, and then move from members with more to
-members with fewer as long as that makes the numbers more equal.
+members with fewer as long as that makes the numbers more equal. If members have racks, they then exchange partitions so
+that more of them are read from the rack of their reader.
 """
 
 from __future__ import annotations
@@ -15,11 +16,17 @@ from uuid import UUID
 
 from skylog.groups.consumer.assignor import AssignmentInput, Subscriber
 from skylog.groups.consumer.partitions import NONE, Partitions, common, each, partitions_of_pairs, size, union
+from skylog.groups.consumer.rack_exchange import exchange
 
 Partition = tuple[UUID, int]
 
 
 def assign(given: AssignmentInput) -> dict[str, Partitions]:
+    assigned = _assign(given)
+    return exchange(assigned, given, given.racks) if given.racks else assigned
+
+
+def _assign(given: AssignmentInput) -> dict[str, Partitions]:
     members = sorted(given.subscribers, key=lambda member: member.order)
     kept = {member.member_id: _kept(member, given) for member in members}
     if given.is_homogeneous:
