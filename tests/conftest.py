@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import importlib.util
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +54,28 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     path = collection_path.relative_to(config.rootpath).as_posix() if collection_path != config.rootpath else ""
     is_left_out = config.getoption("--quick") and is_heavy(path + "/" if collection_path.is_dir() else path)
     return True if is_left_out else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, None, None]:
+    """Workers import all files. In a fresh checkout, each compiles its share first and finds the others' in the cache.
+
+    What exists afterwards lives as long as the worker, so the garbage collector need not visit it again.
+    """
+    config = session.config
+    gc.disable()
+    if hasattr(config, "workerinput") and config.args == config.getini("testpaths"):
+        number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+        paths = sorted(path.relative_to(config.rootpath) for path in Path(__file__).parent.rglob("test_*.py"))
+        wanted = [path for path in paths if not (config.getoption("--quick") and is_heavy(path.as_posix()))]
+        for path in wanted[number::count]:
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting the file will report it
+                importlib.import_module(".".join(path.with_suffix("").parts))
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
