@@ -89,12 +89,14 @@ SHARING_SPARK = ("tests/examples/test_two_stages.py", "tests/cli/pipelines/test_
 
 
 class WholeFiles(LoadScopeScheduling):
-    """Lets a worker have whole files, whose tests share brokers; and five of them share what needs Spark."""
+    """Lets a worker have whole files, whose tests share brokers; some files share a browser, or Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
         if path in SHARING_SPARK:
             return "Spark: jobs"
+        if path.startswith("tests/console/browser/"):
+            return "browser"
         if not path.startswith(("tests/spark/", "tests/pipeline/")):
             return path
         if "::test_the_command_" in nodeid:
@@ -102,8 +104,7 @@ class WholeFiles(LoadScopeScheduling):
         if path.startswith("tests/pipeline/standalone/"):
             return "Spark: cluster, with JVMs of its own"
         if path.startswith("tests/pipeline/"):
-            is_job = path.startswith("tests/pipeline/jobs/") and not path.startswith("tests/pipeline/jobs/land/")
-            return "Spark: " + ("jobs" if is_job else "pipeline")
+            return "Spark: jobs"
         return "Spark: source and sink"
 
 
