@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import importlib.util
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +56,28 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_left_out else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, None, None]:
+    """Workers import all files. In a fresh checkout, each compiles its share first and finds the others' in the cache.
+
+    What exists afterwards lives as long as the worker, so the garbage collector need not visit it again.
+    """
+    config = session.config
+    gc.disable()
+    if hasattr(config, "workerinput") and config.args == config.getini("testpaths"):
+        number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+        paths = sorted(path.relative_to(config.rootpath) for path in Path(__file__).parent.rglob("test_*.py"))
+        wanted = [path for path in paths if not (config.getoption("--quick") and is_heavy(path.as_posix()))]
+        for path in wanted[number::count]:
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting the file will report it
+                importlib.import_module(".".join(path.with_suffix("").parts))
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several workers share the tests, what takes longest comes first."""
     if hasattr(config, "workerinput"):
@@ -63,12 +89,14 @@ SHARING_SPARK = ("tests/examples/test_two_stages.py", "tests/cli/pipelines/test_
 
 
 class WholeFiles(LoadScopeScheduling):
-    """Lets a worker have whole files, whose tests share brokers; and five of them share what needs Spark."""
+    """Lets a worker have whole files, whose tests share brokers; some files share a browser, or Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
         if path in SHARING_SPARK:
             return "Spark: jobs"
+        if path.startswith("tests/console/browser/"):
+            return "browser"
         if not path.startswith(("tests/spark/", "tests/pipeline/")):
             return path
         if "::test_the_command_" in nodeid:
@@ -76,8 +104,7 @@ class WholeFiles(LoadScopeScheduling):
         if path.startswith("tests/pipeline/standalone/"):
             return "Spark: cluster, with JVMs of its own"
         if path.startswith("tests/pipeline/"):
-            is_job = path.startswith("tests/pipeline/jobs/") and not path.startswith("tests/pipeline/jobs/land/")
-            return "Spark: " + ("jobs" if is_job else "pipeline")
+            return "Spark: jobs"
         return "Spark: source and sink"
 
 

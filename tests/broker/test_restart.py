@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tests.cli.commands import run_skylog
 from tests.patience import patience
 
 from .conftest import create_topic
-from .process import SKYLOG, BrokerProcess, BrokerThread
+from .process import BrokerProcess, BrokerThread
 from .raw import ClosedByBrokerError, RawClient, batch_of, fetch_request, values_in
 
 
@@ -48,9 +49,7 @@ def test_everything_that_was_acknowledged_survives(tmp_path: Path, how: str) -> 
 
 
 def run_serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(SKYLOG), "serve", "--no-console", "--port", "0", *arguments], capture_output=True, text=True, timeout=30
-    )
+    return run_skylog("serve", "--no-console", "--port", "0", *arguments)
 
 
 def test_two_brokers_in_one_directory_are_refused(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from skylog.testing.fork_server import ForkServer
 
-TIMEOUT_S: Final = 60
+TERMINAL: Final = {"COLUMNS": "200", "TERM": "xterm-256color"}
+TIMEOUT_S: Final = 240
 
 
 class Commands:
@@ -31,3 +33,13 @@ class Commands:
             for stream in streams:
                 os.close(stream)
         return subprocess.CompletedProcess(list(arguments), code, *outputs)
+
+
+@cache
+def _commands() -> Commands:
+    return Commands({**os.environ, **TERMINAL})
+
+
+def run_skylog(*arguments: object, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, in a wide terminal, with these variables besides those of this process."""
+    return _commands().run([*map(str, arguments)], {**os.environ, **TERMINAL, **environment}, stdin)

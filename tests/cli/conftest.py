@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ from confluent_kafka import Producer
 from skylog.cli.produce.input_format import JsonFormat
 from skylog.client import Admin, Connection, PartitionReader
 from skylog.message_document import as_object
-from tests.cli.commands import Commands
+from tests.cli.commands import TERMINAL, run_skylog
 
 SKYLOG = Path(sys.executable).with_name("skylog")
 STARTED = "listening on "
-TERMINAL = {"COLUMNS": "200", "TERM": "xterm-256color"}
 _numbers = itertools.count()
 
 
@@ -63,11 +61,6 @@ def running_broker(data_dir: Path, *options: str) -> Iterator[str]:
             process.wait(30)
 
 
-@cache
-def _commands() -> Commands:
-    return Commands({**os.environ, **TERMINAL})
-
-
 @dataclass(frozen=True)
 class Skylog:
     """Runs commands against one broker."""
@@ -81,7 +74,7 @@ class Skylog:
     def __call__(self, *arguments: object, stdin: str | bytes = b"", code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run a command and check its exit code."""
         given = stdin if isinstance(stdin, bytes) else stdin.encode()
-        result = _commands().run([*map(str, arguments)], self.environment, given)
+        result = run_skylog(*arguments, stdin=given, SKYLOG_BOOTSTRAP=self.bootstrap)
         assert result.returncode == code, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
         assert "Traceback" not in result.stderr, result.stderr
         return result

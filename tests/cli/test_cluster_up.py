@@ -21,6 +21,7 @@ from skylog.testing import consume, produce, wait_until
 
 from ..conftest import HAS_SPARK
 from ..descendants import MARK, descendants, new_mark, wait_for_the_last
+from .commands import run_skylog
 from .conftest import SKYLOG, STARTED
 
 START_S = 120.0
@@ -106,8 +107,7 @@ def running(data_dir: Path, *options: str) -> Iterator[Up]:
 
 def refused(*options: str, **environment: str) -> str:
     """The stderr of a command that does not start a cluster."""
-    command = [str(SKYLOG), "cluster", "up", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+    done = run_skylog("cluster", "up", *options, **environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     return done.stderr

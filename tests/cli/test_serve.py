@@ -23,6 +23,7 @@ from skylog.cli.serve.store_session import session_opener
 from skylog.cluster import EntryChange
 from skylog.console.settings import DEFAULT_PORT
 from skylog.testing.store_server import StoreServer
+from tests.cli.commands import run_skylog
 
 SKYLOG = Path(sys.executable).with_name("skylog")
 
@@ -51,8 +52,7 @@ def said(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 def refused(*options: str) -> str:
     """The stderr of a broker that does not start."""
-    command = [str(SKYLOG), "serve", "--port", "0", "--data-dir", os.devnull, *options]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    result = run_skylog("serve", "--port", "0", "--data-dir", os.devnull, *options)
     assert (result.returncode, result.stdout) == (1, "")
     return result.stderr
 

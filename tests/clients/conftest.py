@@ -35,7 +35,13 @@ BROKER_DEFAULT = -1
 
 _RUNNING = os.environ.get("SKYLOG_TEST_BOOTSTRAP")
 
-ON_CLUSTERS = ("test_confluent_kafka", "test_groups_members")
+ON_CLUSTERS = (
+    "test_confluent_kafka",
+    "test_groups_members.test_a_member_reads_everything_and_the_next_goes_on_where_it_committed",
+    "test_groups_members.test_clients_of_all_kinds_share_a_group_by_the_assignor_that_all_know",
+)
+"""Modules, and tests of others."""
+
 SETTINGS = {"group.consumer.min.heartbeat.interval.ms": "300", "group.consumer.heartbeat.interval.ms": "300"}
 STANDALONE_ONLY = ("test_administration",)
 
@@ -44,7 +50,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test on its kinds of brokers. The cluster comes first: it ends when the standalone broker starts."""
     if "bootstrap" in metafunc.fixturenames:
         module = metafunc.module.__name__.rpartition(".")[2]
-        wanted = module in ON_CLUSTERS or (IS_FULL and module not in STANDALONE_ONLY)
+        is_named = not {module, f"{module}.{metafunc.function.__name__}"}.isdisjoint(ON_CLUSTERS)
+        wanted = is_named or (IS_FULL and module not in STANDALONE_ONLY)
         kinds = ["running"] if _RUNNING else ["cluster", "standalone"] if wanted else ["standalone"]
         metafunc.parametrize("bootstrap", kinds, indirect=True, scope="session")
 

@@ -23,7 +23,7 @@ from skylog.audit import ConsumerAudit, ProducerAudit
 from skylog.clock import SystemClock
 from skylog.events import EventLog
 from skylog.testing import BrokerProcess, wait_until
-from tests.broker.process import SKYLOG
+from tests.cli.commands import run_skylog
 from tests.seeds import seed
 
 TOPIC = "blog_log"
@@ -43,8 +43,7 @@ class QuickClock(SystemClock):
 
 
 def audit(command: str, bootstrap: str, *options: str) -> subprocess.CompletedProcess[str]:
-    arguments = [str(SKYLOG), "audit", command, "--bootstrap", bootstrap, "--topic", TOPIC, *options]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=90)
+    return run_skylog("audit", command, "--bootstrap", bootstrap, "--topic", TOPIC, *options)
 
 
 def windows(bootstrap: str) -> list[dict[str, Any]]:

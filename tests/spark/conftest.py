@@ -54,7 +54,7 @@ def spark(spark_session: SparkSession) -> SparkSession:
 
 
 class Commands:
-    """`skylog` as a process; see `command_server`. `master` are the options of all commands."""
+    """`skylog` as a process, where programs speak ASCII only; see `command_server`. `master` are options of all."""
 
     def __init__(
         self, log: IO[bytes], master: Sequence[str] = COMMAND_MASTER, variables: Mapping[str, str] | None = None
@@ -66,7 +66,7 @@ class Commands:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, "COLUMNS": "200", **(variables or {})},
+            env={**os.environ, "COLUMNS": "200", "LC_ALL": "C", **(variables or {})},
         )
 
     def run(self, *arguments: object, directory: Path, code: int = 0) -> str:

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, 
 
 from tests.clients.peers.installation import NotAvailable, debian_program
 from tests.console.conftest import RunningConsole
+from tests.patience import patience
 
 IMAGES: Final = Path(__file__).parents[3] / "docs" / "images"
 KEEPS_IMAGES: Final = bool(os.environ.get("SKYLOG_SCREENSHOTS"))
@@ -28,9 +29,9 @@ _OPTIONS: Final = [
 NewPage = Callable[..., Page]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """Scoped to a module, because Playwright's event loop must not run during tests with their own loop."""
+    """Ends with this directory, because Playwright's event loop must not run during tests with their own loop."""
     try:
         program = shutil.which(debian_program("chromium"))
     except NotAvailable as reason:
@@ -64,8 +65,9 @@ def new_page(chromium: Browser) -> Iterator[Callable[[RunningConsole], Page]]:
         page.on("console", on_console)
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
         page.on("request", on_request)
-        page.set_default_timeout(20_000)
-        expect.set_options(timeout=20_000)  # a snapshot is taken every 5 s, a refresh every 3
+        limit_ms = patience(20) * 1000  # a snapshot is taken every 5 s, a refresh every 3
+        page.set_default_timeout(limit_ms)
+        expect.set_options(timeout=limit_ms)
         return page
 
     yield open_page

@@ -11,6 +11,7 @@ from skylog import Admin
 from skylog.testing import BrokerCluster, produce
 from tests.console.browser.conftest import KEEPS_IMAGES, NewPage, keep_image
 from tests.console.conftest import RunningConsole, running_console
+from tests.patience import patience
 
 
 @pytest.fixture(scope="module")
@@ -46,4 +47,4 @@ def test_a_lost_broker_is_seen_without_a_reload_and_the_overview_leads_to_it(
     page.get_by_role("link", name="Broker 3 is missing.").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Brokers")
     cluster.start(3)
-    expect(rows.nth(2)).to_contain_text("OK", timeout=40_000)
+    expect(rows.nth(2)).to_contain_text("OK", timeout=patience(40) * 1000)

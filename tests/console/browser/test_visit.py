@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -16,6 +16,7 @@ from skylog.records import iterate_batches
 from skylog.testing import BrokerProcess, produce, wait_until
 from tests.console.browser.conftest import NewPage, keep_image
 from tests.console.conftest import RunningConsole, running_console
+from tests.patience import patience
 
 HOUR_MS: Final = 3_600_000
 HOSTILE: Final = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>\"'&amp;{{7*7}}"
@@ -141,11 +142,13 @@ def test_the_audit_goes_red_when_messages_are_lost(new_page: NewPage, tmp_path: 
             broker.start()
 
             wait_until(lambda: [row[3] for row in audited(console)] == ["lost"], "the loss to be seen", 60)
-            expect(page.locator("#audit tbody tr.bad").first).to_contain_text("lost", timeout=30_000)
+            expect(page.locator("#audit tbody tr.bad").first).to_contain_text("lost", timeout=patience(30) * 1000)
             expect(page.locator("#audit")).to_contain_text(f"{last_batch.record_count} message")
             keep_image(page, "audit")
             page.goto("/")
-            expect(page.locator(".verdicts li.bad", has_text="Lost")).to_contain_text("do not balance", timeout=30_000)
+            expect(page.locator(".verdicts li.bad", has_text="Lost")).to_contain_text(
+                "do not balance", timeout=patience(30) * 1000
+            )
 
 
 def audited(console: RunningConsole) -> list[tuple[object, ...]]:
@@ -163,6 +166,7 @@ def test_the_overview_follows_what_happens_without_being_loaded_again(page: Page
     assert page.evaluate("window.same") is True
 
 
+SCHEMES: Final[tuple[Literal["dark", "light"], ...]] = ("dark", "light")
 PAGES: Final = (
     "/",
     "/topics?internal=1",
@@ -202,23 +206,22 @@ def test_hostile_content_is_text(new_page: NewPage, hostile: RunningConsole) -> 
             expect(page.locator("main")).to_contain_text("<script>window.hacked = 1</script>")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_fit_a_phone_and_name_what_can_be_filled_in(
-    new_page: NewPage, hostile: RunningConsole, scheme: str
-) -> None:
-    page = new_page(hostile, viewport={"width": 375, "height": 740}, color_scheme=scheme)
+def test_pages_fit_a_phone_and_name_what_can_be_filled_in(new_page: NewPage, hostile: RunningConsole) -> None:
+    page = new_page(hostile, viewport={"width": 375, "height": 740})
     unnamed = """Array.from(document.querySelectorAll("input:not([type=hidden]), select, textarea, button"))
         .filter((field) => !field.labels?.length && !field.ariaLabel && !field.textContent.trim())
         .map((field) => field.outerHTML)"""
     for path in PAGES:
         page.goto(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 375, path
         assert page.get_by_role("heading", level=1).count() == 1, path
         assert page.evaluate(unnamed) == [], path
-        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (sum(map(int, background.strip("rgb()").split(","))) < 3 * 128) == (scheme == "dark"), path
-        if path == "/":
-            keep_image(page, f"phone-{scheme}")
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 375, path
+            background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (sum(map(int, background.strip("rgb()").split(","))) < 3 * 128) == (scheme == "dark"), path
+            if path == "/":
+                keep_image(page, f"phone-{scheme}")
 
 
 def test_the_keyboard_reaches_the_content_and_the_theme(page: Page) -> None:

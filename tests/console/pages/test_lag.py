@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,11 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from skylog import Admin, Consumer
 from skylog.client import ConsumerGroups, ResetTo
 from skylog.testing import BrokerProcess, produce, wait_until
+from tests.cli.commands import run_skylog
 
 
 def printed(broker: BrokerProcess) -> dict[str, int]:
-    command = [sys.executable, "-P", "-m", "skylog", "groups", "list", "--json", "--bootstrap", broker.bootstrap]
-    return {row["group"]: row["lag"] for row in json.loads(subprocess.check_output(command))}
+    done = run_skylog("groups", "list", "--json", "--bootstrap", broker.bootstrap)
+    assert done.returncode == 0, done.stderr
+    return {row["group"]: row["lag"] for row in json.loads(done.stdout)}
 
 
 def exported(client: httpx.Client) -> dict[str, int]:

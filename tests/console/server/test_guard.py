@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from skylog.testing import BrokerProcess
+from tests.cli.commands import run_skylog
 from tests.console.conftest import RunningConsole, running_console
 
 TOKEN = "correct-horse"
@@ -177,12 +176,7 @@ def test_secrets_are_not_in_any_page(locked: RunningConsole) -> None:
     ],
 )
 def test_a_console_that_would_give_access_to_everyone_does_not_start(options: list[str], expected: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-P", "-m", "skylog", "console", "--port", "0", *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    ended = run_skylog("console", "--port", "0", *options)
     assert ended.returncode == 1
     assert expected in " ".join(ended.stderr.split())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -32,6 +31,7 @@ from skylog.pipeline.jobs.audit.books import BalanceQuery, BalanceResult, run_ba
 from skylog.pipeline.jobs.audit.html_page import MOST_WINDOWS, HtmlPage
 from skylog.pipeline.table import Table, TableError
 from skylog.testing import BrokerProcess, produce, wait_until
+from tests.cli.commands import run_skylog
 from tests.pipeline.delta_readers import query
 from tests.proof import IS_FULL, in_proof, some
 from tests.spark.conftest import Commands
@@ -223,11 +223,8 @@ def broker() -> Iterator[BrokerProcess]:
         yield started
 
 
-def run_skylog(broker: BrokerProcess, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SKYLOG_BOOTSTRAP": broker.bootstrap, "COLUMNS": "200"}
-    done = subprocess.run(
-        [SKYLOG, *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=280, check=False
-    )
+def skylog_on(broker: BrokerProcess, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = run_skylog(*arguments, SKYLOG_BOOTSTRAP=broker.bootstrap)
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -263,10 +260,10 @@ def audited(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> 
     minutes = [count(50, minute) for minute in range(4)]
     produce(broker.bootstrap, AUDIT_TOPIC, [landed("orders", *minutes).encode()] * 2)
     tiers = ["--topic", "orders", "--group", "billing", "--tiers", "produced,stored,consumed,landed"]
-    run_skylog(broker, "audit", "verify", *tiers, "--wait", 60)
+    skylog_on(broker, "audit", "verify", *tiers, "--wait", 60)
 
     def is_told() -> bool:
-        rows = json.loads(run_skylog(broker, "audit", "show", "--topic", "clicks", "--json").stdout)
+        rows = json.loads(skylog_on(broker, "audit", "show", "--topic", "clicks", "--json").stdout)
         return sum(row["consumed"]["search"] for row in rows) == 202 and {row["stored"] for row in rows} == {50}
 
     wait_until(is_told, "the reports of the group", seconds=60)
@@ -279,11 +276,11 @@ def objects(spark: SparkSession, broker: BrokerProcess, query: BalanceQuery | No
 
 
 def test_it_says_what_the_audit_of_one_process_says(spark: SparkSession, audited: BrokerProcess) -> None:
-    shown = json.loads(run_skylog(audited, "audit", "show", "--json").stdout)
+    shown = json.loads(skylog_on(audited, "audit", "show", "--json").stdout)
     assert len(shown) == 8
     assert objects(spark, audited) == shown
     chosen = ["--topic", "clicks", "--group", "nobody", "--window", "2m", "--tiers", "landed"]
-    shown = json.loads(run_skylog(audited, "audit", "show", "--json", *chosen).stdout)
+    shown = json.loads(skylog_on(audited, "audit", "show", "--json", *chosen).stdout)
     query = BalanceQuery(
         window_ms=2 * MINUTE_MS, topics=["clicks"], groups=["nobody"], required=frozenset({Tier.LANDED})
     )
@@ -312,7 +309,7 @@ def test_reports_in_commits_are_read_too(spark: SparkSession, audited: BrokerPro
     committing.close()
     rows = objects(spark, audited, BalanceQuery(topics=["orders"]))
     assert [row["consumed"] for row in rows] == [{"billing": 50, "waiting": 50}] * 4
-    assert rows == json.loads(run_skylog(audited, "audit", "show", "--topic", "orders", "--json").stdout)
+    assert rows == json.loads(skylog_on(audited, "audit", "show", "--topic", "orders", "--json").stdout)
 
 
 def test_the_command_reports_and_ends_with_the_code_of_verify(
@@ -321,8 +318,8 @@ def test_the_command_reports_and_ends_with_the_code_of_verify(
     outputs = ["--report", tmp_path / "audit.html", "--into", tmp_path / "table", "--bootstrap", audited.bootstrap]
     said = commands.run("pipeline", "run", "audit", "--once", *outputs, directory=tmp_path, code=1)
     conclusion = "not balanced: 8 windows, 6 complete, 1 lost, 1 duplicated"
-    assert said == run_skylog(audited, "audit", "show").stdout + conclusion + "\n"
-    assert run_skylog(audited, "audit", "verify", code=1).stdout.splitlines()[-1] == conclusion
+    assert said == skylog_on(audited, "audit", "show").stdout + conclusion + "\n"
+    assert skylog_on(audited, "audit", "verify", code=1).stdout.splitlines()[-1] == conclusion
     page = (tmp_path / "audit.html").read_text()
     assert '<td class="lost">lost 5 (group search)</td>' in page
     table = tmp_path / "table"
@@ -367,7 +364,7 @@ def test_options_that_contradict_each_other_are_refused(audited: BrokerProcess) 
         ["--tiers", "brewed"],
         ["--report", "/no/page"],
     ):
-        said = run_skylog(audited, "pipeline", "run", "audit", "--once", *options, code=2).stderr
+        said = skylog_on(audited, "pipeline", "run", "audit", "--once", *options, code=2).stderr
         assert options[0] in said
 
 
@@ -396,7 +393,7 @@ def test_windows_that_the_audit_topic_has_forgotten_are_left_out(spark: SparkSes
             assert (answer.message_count, answer.foreign_count, answer.begins_ms) == (3, 1, NOON_MS)
             [row] = [balance_object(each) for each in answer.balances()]
         assert row["window_start_ms"] == NOON_MS
-        assert [row] == json.loads(run_skylog(broker, "audit", "show", "--json").stdout)
+        assert [row] == json.loads(skylog_on(broker, "audit", "show", "--json").stdout)
 
 
 # -- what is written

@@ -14,9 +14,10 @@ import pyspark
 
 from skylog.java import find_java
 from skylog.testing import wait_until
+from tests.proof import proof
 
 PATIENCE_S: Final = 300
-WORKERS: Final = 2
+WORKERS: Final = proof(2, usual=1)  # each is two JVMs
 IN_NAMESPACE: Final = ("unshare", "--mount", "--map-root-user")
 _HIDE: Final = 'mount -t tmpfs none "$0" && mkdir -p "$1" && cd "$1" && shift && exec "$@"'
 _ADDRESS: Final = re.compile(r"Starting Spark master at (spark://\S+)")

@@ -71,7 +71,7 @@ def copy(events):
     return events.selectExpr("id AS key", "attributes['page'] AS value")
 """
 
-pytestmark = pytest.mark.timeout(900)  # the first test waits for a master, two workers, a driver and two executors
+pytestmark = pytest.mark.timeout(900)  # the first test waits for a master, workers, a driver and executors
 
 
 class Site:

@@ -15,7 +15,7 @@ from skylog.client import Admin
 from skylog.spark.source import SkylogSource
 from skylog.testing import consume, produce
 from tests.present import present
-from tests.proof import in_proof
+from tests.proof import in_proof, some
 from tests.spark.conftest import Topics
 
 
@@ -59,7 +59,9 @@ def test_a_stream_is_written_and_goes_on(topics: Topics, source: str, target: st
     assert sorted(path.name for path in directory.iterdir()) == ["lock", "manifest.json"]
 
 
-@pytest.mark.parametrize(("with_staging", "transactional"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("with_staging", "transactional"), some([(False, False), (True, True), (True, False)], usual=2)
+)
 def test_a_micro_batch_whose_end_spark_does_not_know_is_not_written_again(
     topics: Topics, source: str, target: str, tmp_path: Path, with_staging: bool, transactional: bool
 ) -> None:

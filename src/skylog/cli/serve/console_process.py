@@ -149,7 +149,7 @@ class ConsoleProcess:
                     start_new_session=True,  # Ctrl-C reaches only the broker, which then stops the console
                 )
             with contextlib.suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+                os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
             answering = asyncio.create_task(self._answer(ours))
             try:
                 return await process.wait()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +33,7 @@ from skylog.pipeline.table import Table, TableError, TableSchemaError
 from skylog.testing import BrokerProcess, consume, wait_until
 from tests.pipeline.delta_readers import file_count, query
 from tests.proof import in_proof, proof
+from tests.spark.conftest import Commands
 
 app = command_line()
 
@@ -328,16 +326,15 @@ def alone(increment: Increment, partition: int) -> Increment:
     return Increment(start, increment.end)
 
 
-def test_the_command_lands_what_is_there_and_ends(skylog_broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
-    """In a warehouse whose path is not plain, and where programs are to speak ASCII only."""
+def test_the_command_lands_what_is_there_and_ends(
+    commands: Commands, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """In a warehouse whose path is not plain. The tutorial runs it as a process of its own."""
     bootstrap, warehouse = skylog_broker.bootstrap, tmp_path / "wé [x] a:b"
     send(bootstrap, topic, range(20))
-    command = [sys.executable, "-m", "skylog.cli.main", "pipeline", "run", "land", topic, "--once", "--json"]
-    command += ["--warehouse", str(warehouse), "--bootstrap", bootstrap, "--master", "local[1]"]
-    environment = {**os.environ, "LC_ALL": "C"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["records"] for line in done.stdout.splitlines()] == [20]
+    command = ["pipeline", "run", "land", topic, "--once", "--json", "--warehouse", warehouse, "--bootstrap", bootstrap]
+    said = commands.run(*command, directory=tmp_path)
+    assert [json.loads(line)["records"] for line in said.splitlines()] == [20]
     rows = query(warehouse / topic, "SELECT id, _partition, _offset FROM t")
     assert sorted(row[0] for row in rows) == [f"{number:08d}" for number in range(20)]
     assert len({row[1:] for row in rows}) == 20

@@ -243,6 +243,10 @@ def test_a_table_belongs_to_one_topic(spark: SparkSession, changelog: Changelog,
         run(spark, other, tmp_path)
 
 
+def stored_rows(path: Path) -> Rows:
+    return {key: (name, age) for key, name, age in query(path, "SELECT decode(_key), name, age FROM t")}
+
+
 def test_the_command_keeps_the_table_and_writes_it_as_it_was(
     commands: Commands, changelog: Changelog, tmp_path: Path
 ) -> None:
@@ -254,11 +258,16 @@ def test_the_command_keeps_the_table_and_writes_it_as_it_was(
     past_options = ["--as-of", when, "--into", past, "--bootstrap", changelog.bootstrap]
     commands.run(*command, *past_options, directory=tmp_path)
 
-    def read(path: Path) -> Rows:
-        return {key: (name, age) for key, name, age in query(path, "SELECT decode(_key), name, age FROM t")}
+    assert stored_rows(table) == changelog.rows()
+    assert stored_rows(past) == changelog.rows(ends)
 
-    assert read(table) == changelog.rows()
-    assert read(past) == changelog.rows(ends)
-    first = ["--as-of", "v1", "--into", tmp_path / "first", "--bootstrap", changelog.bootstrap]
-    commands.run(*command, *first, directory=tmp_path)
-    assert read(tmp_path / "first") == changelog.rows()
+
+@in_proof
+def test_the_command_writes_a_version(commands: Commands, changelog: Changelog, tmp_path: Path) -> None:
+    changelog.change(50)
+    table = tmp_path / "users"
+    command = ["pipeline", "run", "materialize", changelog.topic, "--table", table, "--schema", SCHEMA]
+    command += ["--bootstrap", changelog.bootstrap]
+    commands.run(*command, directory=tmp_path)
+    commands.run(*command, "--as-of", "v1", "--into", tmp_path / "first", directory=tmp_path)
+    assert stored_rows(tmp_path / "first") == changelog.rows()
