@@ -149,6 +149,8 @@ SIGNATURES = {
     "AsyncProducer.send": "topic value key *partition *headers *timestamp_ms *wait",
     "AsyncProducer.offer": "topic value key timestamp_ms headers",
     "AsyncProducer.batch": "",
+    "AsyncProducer.flush": "timeout_s",
+    "AsyncProducer.close": "timeout_s",
     "AsyncConsumer": "topics group bootstrap *start *commit *deserializer *audit *config",
     "AsyncConsumer.consume": "max_messages timeout_s",
     "AsyncConsumer.commit": "",
