@@ -89,9 +89,9 @@ def test_a_block_that_an_exception_leaves_does_not_wait_for_a_broker_for_minutes
             await asyncio.wait_for(producer.send("letters", "a"), 0.1)
 
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), Producer("127.0.0.1:1") as producer:
-        producer.send("letters", "a")
-        raise KeyboardInterrupt
+    producer = Producer("127.0.0.1:1")
+    producer.send("letters", "a")
+    producer.__exit__(KeyboardInterrupt)
     assert producer.failed_count == 1
     with pytest.raises(TimeoutError):
         asyncio.run(run())
@@ -109,8 +109,7 @@ producer.close()
 
 
 def test_ctrl_c_while_a_producer_closes_gives_its_messages_up() -> None:
-    began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", INTERRUPTED_CLOSE], capture_output=True, text=True, timeout=120)
     assert done.returncode == -signal.SIGINT
     assert "a message to topic 'letters' was not delivered" in done.stderr
-    assert time.monotonic() - began < patience(20)  # the exit of a process waits for 30 s
+    assert "before the process exited" not in done.stderr  # what the exit logs after another wait
