@@ -94,5 +94,5 @@ def test_an_application_keeps_its_state_when_it_is_started_on_another_machine(
             if name == "faust":  # the other one ends by itself
                 process.send_signal(signal.SIGINT)
             process.wait(120)
-        assert [(each.key.decode(), each.json()["total"]) for each in found] == expected, log.read_text()
+        assert [((each.key or b"").decode(), each.json()["total"]) for each in found] == expected, log.read_text()
         assert process.returncode == 0, log.read_text()

@@ -19,7 +19,7 @@ totals = app.Table("totals", default=int)
 results = app.topic(target)
 
 
-@app.agent(app.topic(source, value_type=Order))
+@app.agent(app.topic(source, value_type=Order))  # type: ignore[untyped-decorator]
 async def add(orders: Any) -> None:
     async for order in orders.group_by(Order.user):
         totals[order.user] += order.amount
