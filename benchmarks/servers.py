@@ -24,6 +24,12 @@ def pin(pid: int, core: int) -> None:
         os.sched_setaffinity(pid, {core})
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, of all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
 class Server:
     """A server process that prints `listening on HOST:PORT`; stopped and reaped at the end of the `with` block."""
 
@@ -52,8 +58,7 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """User and system time so far, of all threads."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+        return cpu_seconds(self.pid)
 
     def run_time_ns(self) -> int:
         """The time that its living threads have run so far, in nanoseconds."""

@@ -9,7 +9,7 @@ from .terminal import in_terminal
 
 
 def test_a_created_topic_is_described_with_its_partitions_and_changed_configs(skylog: Skylog, topic: str) -> None:
-    skylog("topics", "create", topic, "--partitions", 3, "--config", "retention.ms=3600000")
+    skylog("topics", "create", topic, "--partitions", 3, "--config", "retention.ms=1h")
     [description] = skylog.json("topics", "describe", topic, "--json")
     assert description["name"] == topic
     assert [each["partition"] for each in description["partitions"]] == [0, 1, 2]
@@ -68,7 +68,7 @@ def test_a_config_without_a_value_is_a_usage_error(skylog: Skylog, topic: str) -
 def test_alter_sets_and_deletes_configs_and_adds_partitions(skylog: Skylog, topic: str) -> None:
     skylog.create(topic, retention_ms="1000", segment_bytes="4096")
     skylog(
-        "topics", "alter", topic, "--partitions", 4, "--config", "retention.ms=2000", "--delete-config", "segment.bytes"
+        "topics", "alter", topic, "--partitions", 4, "--config", "retention.ms=2s", "--delete-config", "segment.bytes"
     )
     [description] = skylog.json("topics", "describe", topic, "--json")
     assert len(description["partitions"]) == 4

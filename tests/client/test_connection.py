@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from skylog import Consumer
+from skylog import AsyncProducer, Consumer, Producer
 from skylog.client import Connection
 from skylog.testing import wait_until
+from tests.patience import patience
 
 
 class Interrupting(str):
@@ -64,3 +67,49 @@ def test_ctrl_c_while_no_broker_answers_is_ctrl_c_and_nothing_else() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
     assert done.returncode == 0
+
+
+def test_a_producer_that_reaches_no_broker_says_that_messages_wait(caplog: pytest.LogCaptureFixture) -> None:
+    producer = Producer("127.0.0.1:1")
+    producer.send("letters", "a")
+    wait_until(lambda: "messages wait in the queue" in caplog.text, "a warning")
+    assert [each.levelno for each in caplog.records if "wait in the queue" in each.getMessage()] == [logging.WARNING]
+    assert producer.close(0.1) == 1
+
+
+def test_a_block_that_an_exception_leaves_does_not_wait_for_a_broker_for_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without an exception, the block waits until every message has a result: up to `message.timeout.ms`."""
+    monkeypatch.setattr("skylog.client.producer.EXIT_S", 0.1)
+    monkeypatch.setattr("skylog.client.aio.EXIT_S", 0.1)
+
+    async def run() -> None:
+        async with AsyncProducer("127.0.0.1:1") as producer:
+            await asyncio.wait_for(producer.send("letters", "a"), 0.1)
+
+    began = time.monotonic()
+    producer = Producer("127.0.0.1:1")
+    producer.send("letters", "a")
+    producer.__exit__(KeyboardInterrupt)
+    assert producer.failed_count == 1
+    with pytest.raises(TimeoutError):
+        asyncio.run(run())
+    assert time.monotonic() - began < patience(20)
+
+
+INTERRUPTED_CLOSE = """
+import os, signal, threading
+from skylog import Producer
+producer = Producer("127.0.0.1:1")
+producer.send("letters", "a")
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+producer.close()
+"""
+
+
+def test_ctrl_c_while_a_producer_closes_gives_its_messages_up() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_CLOSE], capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGINT
+    assert "a message to topic 'letters' was not delivered" in done.stderr
+    assert "before the process exited" not in done.stderr  # what the exit logs after another wait

@@ -10,6 +10,7 @@ import typer
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, Yes, parse_pairs
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.terminal import fail, note, print_json, print_table, stdout
+from skylog.units import config_value
 
 if TYPE_CHECKING:
     from skylog.client import Admin, ConfigValue, OffsetRange, Topic
@@ -46,10 +47,10 @@ def create(
 ) -> None:
     """Create a topic.
 
-    [bold]skylog topics create orders --partitions 4 --config retention.ms=86400000[/]
+    [bold]skylog topics create orders --partitions 4 --config retention.ms=1d[/]
     """
     admin = _admin(bootstrap)
-    configs = dict(parse_pairs(config, "--config"))
+    configs = _parsed(config)
     try:
         admin.create_topic(name, partitions or -1, replication_factor or -1, configs)
     except KafkaError as error:
@@ -117,6 +118,11 @@ def describe(
         print_json(documents)
 
 
+def _parsed(config: list[str] | None) -> dict[str, str]:
+    """Return settings without their units: `3d` and `1GiB` are numbers of milliseconds and of bytes."""
+    return {key: config_value(key, value) for key, value in parse_pairs(config, "--config")}
+
+
 def _description(topic: Topic, ranges: dict[TopicPartition, OffsetRange], configs: list[ConfigValue]) -> dict[str, Any]:
     return {
         "name": topic.name,
@@ -171,9 +177,9 @@ def alter(
 ) -> None:
     """Change a topic's settings, or add partitions.
 
-    [bold]skylog topics alter orders --config retention.ms=3600000 --delete-config segment.bytes[/]
+    [bold]skylog topics alter orders --config retention.ms=1h --delete-config segment.bytes[/]
     """
-    changes: dict[str, str | None] = dict(parse_pairs(config, "--config"))
+    changes: dict[str, str | None] = {**_parsed(config)}
     for key in delete_config or ():
         if key in changes:
             raise typer.BadParameter(f"'{key}' is also set with --config", param_hint="--delete-config")

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from skylog.client.consumer import CommitMode, Consumer
 from skylog.client.delivery import Delivery, Position
+from skylog.client.engine import EXIT_S
 from skylog.client.errors import BufferFullError
 from skylog.client.message import Message
 from skylog.client.partitioners import Partitioner
@@ -175,19 +176,19 @@ class AsyncProducer:
             raise
         await asyncio.to_thread(block.__exit__, None, None, None)
 
-    async def flush(self) -> None:
-        """Wait until every message sent so far is stored or has failed."""
-        await asyncio.to_thread(self._producer.flush)
+    async def flush(self, timeout_s: float | None = None) -> int:
+        """Send all queued messages and wait for their results, at most `timeout_s`; return how many are left."""
+        return await asyncio.to_thread(self._producer.flush, timeout_s)
 
-    async def close(self) -> None:
-        """Flush and close; see `Producer.close`."""
-        await asyncio.to_thread(self._producer.close)
+    async def close(self, timeout_s: float | None = None) -> int:
+        """Flush and close; return the number of undelivered messages. See `Producer.close`."""
+        return await asyncio.to_thread(self._producer.close, timeout_s)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        await self.close(None if failure is None else EXIT_S)
 
 
 class AsyncBatch:

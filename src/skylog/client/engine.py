@@ -124,10 +124,14 @@ class Engine:
         if not self._thread.is_alive():
             return 0
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        left = self.flush(timeout_s)
+        try:
+            left = self.flush(timeout_s)
+        except BaseException:  # Ctrl-C while it waits: the exit of the process does not wait for these messages again
+            self._give_up()
+            self.stop_when_empty()
+            raise
         if left:
-            self.client.purge(in_queue=True, in_flight=True, blocking=False)
-            self.flush(POLL_S)
+            self._give_up()
         if self.tier is not None:
             self._tried_topic_at = _NEVER  # the last reports cannot wait for another attempt
             self.tier.close()
@@ -136,6 +140,11 @@ class Engine:
         self.stop_when_empty()
         self._thread.join()
         return left
+
+    def _give_up(self) -> None:
+        """Let all messages without a result fail."""
+        self.client.purge(in_queue=True, in_flight=True, blocking=False)
+        self.flush(POLL_S)
 
     def stop_when_empty(self) -> None:
         """Stop the thread as soon as every message has a result. No more messages may be sent."""
@@ -232,6 +241,8 @@ class Engine:
             if self.delivered_count != delivered_count:
                 delivered_count = self.delivered_count
                 self._connection.down_reason = None
+            if len(client):
+                self._connection.take_errors()  # logs that no broker can be reached
             if self.tier is not None:
                 run_callback(lambda tier: tier.tick(), self.tier)
             with self._polled:

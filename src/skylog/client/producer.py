@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from skylog.client.connection import Connection
 from skylog.client.delivery import AuditedDelivery, Delivery
-from skylog.client.engine import POLL_EVERY, POLL_S, Engine
+from skylog.client.engine import EXIT_S, POLL_EVERY, POLL_S, Engine
 from skylog.client.errors import BrokerUnreachableError, BufferFullError
 from skylog.client.partitioners import CustomPartitioner, Partitioner, library_name
 from skylog.client.serializers import Serializer, serialize
@@ -254,7 +254,8 @@ class Producer:
     def close(self, timeout_s: float | None = None) -> int:
         """Flush and close; return the number of undelivered messages.
 
-        Without a broker this takes up to `message.timeout.ms`, five minutes by default.
+        Without a broker this takes up to `message.timeout.ms`, five minutes by default. The end of a `with` block that
+        an exception has left, such as Ctrl-C, waits for at most 30 seconds, like the exit of a process.
         """
         self._closed = True
         self._closed_engine, self._engine = self._engine or self._closed_engine, None
@@ -263,8 +264,8 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        self.close(None if failure is None else EXIT_S)
 
     @property
     def delivered_count(self) -> int:
@@ -288,6 +289,7 @@ class Producer:
             if self._closed:
                 raise SkylogError("this producer is closed; create a new one")
             if self._engine is None:
+                self._connection.warn_as("messages wait in the queue")
                 engine = Engine(self._connection, self._settings, self._audit)
                 engine.is_awaited = self.is_awaited
                 if self._choose is not None:

@@ -46,7 +46,7 @@ class Envelope:
         self._application = application
         self._server = server
 
-    def seal(self, event: str, user: object, attributes: Mapping[str, Any], timestamp_ms: int) -> EventMessage:
+    def seal(self, event: str, user: object, attributes: Mapping[str, object], timestamp_ms: int) -> EventMessage:
         """Encode an event. Raises EventError, orjson's TypeError, and anything that `user` or a `__str__` raises."""
         actor = None if user is None else _actor(user)
         value = orjson.dumps(

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from skylog.clock import Clock, SystemClock
 from skylog.events import metrics
@@ -80,7 +80,7 @@ class EventLog:
         self._fired = 0
         self._handed_over = 0
 
-    def fire(self, event: str, user: object = None, /, **attributes: Any) -> None:
+    def fire(self, event: str, user: object = None, /, **attributes: object) -> None:
         """Record an event with the current time. Never raises and never waits: lost events are counted and logged.
 
         `user` is an object with `id` (or `pk`) and `created_at` (or `date_joined`), a mapping with these keys, an id,

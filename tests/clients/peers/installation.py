@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,6 +89,17 @@ def node_modules(project: Path, name: str) -> Path:
         install(["npm", "install", *quiet, *quick], folder)
 
     return installed(name, [project / "package.json"], build) / "node_modules"
+
+
+def python_packages(recipe: Path, name: str) -> Path:
+    """The folder of Python packages that a file of requirements names, apart from those that the tests use."""
+
+    def build(folder: Path) -> None:
+        quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-compile", "--only-binary", ":all:"]
+        where = ["--target", str(folder), "--requirement", str(recipe)]
+        install([sys.executable, "-m", "pip", "install", *quiet, *where], folder)
+
+    return installed(name, [recipe], build)
 
 
 def java_classpath(project: Path, artifact: str, version: str) -> str:

@@ -206,6 +206,9 @@ def test_a_query_matches_and_rejects_messages(text: str, found: FileMessage, mis
         ('value = "a AND b"', message(b"a AND b"), message(b"a")),
         ("key$.id = 7 AND value != x", message(b"y", b'{"id":7}'), message(b"x", b'{"id":7}')),
         ('value = ""', message(b""), message(b"x")),
+        ("value contains rock and roll or jazz", message(b"Rock and roll or jazz"), message(b"rock")),
+        ('value = "a or key = b"', message(b"a or key = b"), message(b"a")),
+        ('value contains "=="', message(b"a == b"), message(b"a = b")),
     ],
 )
 def test_conditions_on_keys_values_and_headers(text: str, found: FileMessage, missed: FileMessage) -> None:
@@ -219,6 +222,23 @@ def test_conditions_on_keys_values_and_headers(text: str, found: FileMessage, mi
 )
 def test_what_is_no_filter_is_an_error(text: str) -> None:
     with pytest.raises(FieldError):
+        Query("", conditions=text).predicate()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("key == x", "'==' is not an operator"),
+        ("$.a >= 7", "'>=' is not an operator"),
+        ("$.a <> 7", "'<>' is not an operator"),
+        ("key = a OR key = b", "'OR' does not join"),
+        ("key = a and $.a.b > 3", "'and' does not join"),
+        ("key = a || value contains b", "'\\|\\|' does not join"),
+        ("key = 'a'", "use double ones"),
+    ],
+)
+def test_what_would_be_a_filter_elsewhere_is_an_error_and_not_a_text(text: str, reason: str) -> None:
+    with pytest.raises(FieldError, match=reason):
         Query("", conditions=text).predicate()
 
 

@@ -3,8 +3,9 @@
     key = order-7 AND $.user.id > 7 AND headers.source contains "web shop"
 
 A condition is a field, an operator (`=`, `!=`, `<`, `>` or `contains`) and a text, quoted if it has blanks at its ends
-or the word AND. Fields are `key`, `value`, `headers.NAME`, `$.a.b[0]` in JSON values and `key$.a` in JSON keys. Numbers
-compare as numbers. A message without the field matches no condition, not even `!=`.
+or looks like a part of a filter: what another language would read as an operator is an error, not a text. Fields are
+`key`, `value`, `headers.NAME`, `$.a.b[0]` in JSON values and `key$.a` in JSON keys. Numbers compare as numbers. A
+message without the field matches no condition, not even `!=`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ _AND: Final = re.compile(r'\s+AND(?:\s+|$)(?=(?:[^"]*"[^"]*")*[^"]*$)')
 _CONDITION: Final = re.compile(r"(?P<field>\S+?)\s*(?P<operator>!=|=|<|>|\scontains\s)\s*(?P<text>.*)", re.DOTALL)
 _PATH: Final = re.compile(r"(?P<place>key|value)?\$(?P<steps>(?:\.[^.=<>!\[\]\s]+|\[\d{1,9}\])+)")
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+_OTHER_OPERATOR: Final = re.compile(r"[=<>!~]+")
+_OTHER_WORD: Final = re.compile(
+    r"\s(?P<word>and|or|&&|\|\|)\s+(?:not\s+)?(?:key|value|headers\.|(?:key|value)?\$)\S*?\s*(?:[=<>!~]|\scontains\s)",
+    re.IGNORECASE,
+)
 _HEADER: Final = "headers."
 _PLACES: Final = ("key", "value")
 
@@ -53,7 +59,23 @@ def _condition(text: str) -> Condition:
         raise FieldError(
             f"'{text}' is not a condition: expected a field, =, !=, <, > or contains, and a text: {EXAMPLE}"
         )
-    return Condition(_field(match["field"]), _test(match["operator"].strip(), _unquoted(match["text"].strip())))
+    operator, compared = match["operator"].strip(), match["text"].strip()
+    find = _field(match["field"])
+    _check_unquoted(operator, compared)
+    return Condition(find, _test(operator, _unquoted(compared)))
+
+
+def _check_unquoted(operator: str, text: str) -> None:
+    """Raise FieldError for a text that is more likely a filter of another language: it would silently match nothing."""
+    if other := _OTHER_OPERATOR.match(text):
+        raise FieldError(
+            f"'{operator}{other[0]}' is not an operator: use =, !=, <, > or contains, and quote a text that "
+            f"begins with '{text[0]}'"
+        )
+    if not text.startswith('"') and (join := _OTHER_WORD.search(text)):
+        raise FieldError(f"'{join['word']}' does not join conditions: use AND, and quote a text that looks like one")
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        raise FieldError(f'{text} is in single quotes: use double ones, or "{text}" for a text with single quotes')
 
 
 def _unquoted(text: str) -> str:

@@ -48,6 +48,11 @@ class GroupProgress:
     stalled: tuple[TopicPartition, ...] = ()
     expired: int = 0
 
+    @property
+    def is_far_behind(self) -> bool:
+        """Whether the group keeps up, but so far behind that it would never work off its lag."""
+        return self.pace == "keeping up" and self.lag_ms is not None and self.lag_ms > LONG_LAG_MS
+
 
 def judge(group: ConsumerGroup, history: History) -> GroupProgress:
     """Judge a group as of the latest snapshot in the history."""
@@ -151,6 +156,8 @@ def _names(group: str, each: GroupPartition) -> tuple[str, str, str]:
 
 def progress_document(progress: GroupProgress | None) -> dict[str, Any]:
     """Return the fields that the documents of groups share. None is a group that is not monitored."""
-    return asdict(progress or GroupProgress("unknown")) | {
-        "stalled": [key._asdict() for key in progress.stalled] if progress else []
+    found = progress or GroupProgress("unknown")
+    return asdict(found) | {
+        "stalled": [key._asdict() for key in found.stalled],
+        "is_far_behind": found.is_far_behind,
     }

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from skylog.client import ClusterDescription
 from skylog.console.monitoring.cluster_snapshot import ClusterSnapshot
-from skylog.console.monitoring.pace import LONG_LAG_MS, GroupProgress
+from skylog.console.monitoring.pace import GroupProgress
 from skylog.console.rendering import formatting
 
 State = Literal["good", "late", "bad", "unknown"]
@@ -105,7 +105,7 @@ def late(
 ) -> OverviewVerdict:
     """Windows that wait for a reader, according to the audit, and groups that fall behind or are far behind."""
     found = []
-    behind = [name for name, each in progress.items() if each.pace in ("falling behind", "stuck") or _is_far(each)]
+    behind = [name for name, each in progress.items() if each.pace in ("falling behind", "stuck") or each.is_far_behind]
     if behind and not problem:
         description = _describe_behind(behind, snapshot, progress)
         found.append(OverviewVerdict("Late", "late", description, _groups_link(behind)))
@@ -125,11 +125,6 @@ def late(
         description = f"It is not known yet whether {_names(unknown)} {_verb(unknown, 'keeps', 'keep')} up."
         return OverviewVerdict("Late", "unknown", description, _groups_link(unknown, "unknown"))
     return OverviewVerdict("Late", "good", _describe_keeping_up(snapshot, progress), "/groups")
-
-
-def _is_far(each: GroupProgress) -> bool:
-    """Whether a group keeps up, but so far behind that it would never work off its lag."""
-    return each.pace == "keeping up" and each.lag_ms is not None and each.lag_ms > LONG_LAG_MS
 
 
 def _describe_behind(names: Sequence[str], snapshot: ClusterSnapshot, progress: Mapping[str, GroupProgress]) -> str:
