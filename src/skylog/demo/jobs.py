@@ -24,6 +24,8 @@ _EVERY_S: Final = 2.0
 """The pause between two batches leaves CPU time to the website."""
 _STREAM_EVERY_S: Final = 5.0
 """Streams cost more for a batch, however few events it has."""
+_STREAMS_AFTER_S: Final = 10.0
+"""Streams start later, so that the first results of the other jobs are seen sooner."""
 _PERIOD_MS: Final = (3_600_000, 20_000, 5_000)  # for `rising`; over a whole day no page would rise within a minute
 _TOP: Final = 20
 _MINUTE_MS: Final = 60_000
@@ -65,13 +67,15 @@ def demo_jobs(cluster: Cluster, layout: Layout) -> Sequence[RunnableJob]:
 
 def run_demo_job(job: RunnableJob, spark: SparkSession, cluster: Cluster, layout: Layout, stop: Event) -> None:
     """Run a job until `stop` is set. It finishes its current batch."""
+    is_stream = getattr(job, "is_stream", False)
+    if is_stream and stop.wait(_STREAMS_AFTER_S):
+        return
     with job.status(cluster) as status:
 
         def report(progress: Progress) -> None:
             logger.info("%s: batch %d: %d records", progress.job, progress.batch, progress.records)
             status.report(progress)
 
-        is_stream = getattr(job, "is_stream", False)
         schedule = _StreamSchedule(0.0, status.waiting) if is_stream else ReportedSchedule(_EVERY_S, status.waiting)
         run = JobRun(schedule, stop, report, job.name, state=layout.state / job.name)
         job.run_with(spark, cluster, run)

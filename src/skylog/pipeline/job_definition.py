@@ -25,7 +25,7 @@ from skylog.pipeline.event_parser import ENVELOPE, events, unparsed
 from skylog.pipeline.function_job import FunctionJob
 from skylog.pipeline.increments import Increments
 from skylog.pipeline.runnable import JobRun, RunnableJob
-from skylog.pipeline.runner import plain_errors, run_increments, run_queries
+from skylog.pipeline.runner import plain_errors, run_increments, run_queries, with_restarts
 from skylog.pipeline.schedule import ONCE, Schedule
 from skylog.pipeline.sink import Sink
 from skylog.pipeline.streams import StreamSource, StreamState, start_query, stream_session
@@ -108,10 +108,8 @@ class Job(RunnableJob):
     def run_with(self, spark: SparkSession, cluster: Cluster, run: JobRun) -> None:
         """Run the job, without publishing its status. The options of the run override those of the job."""
         run = replace(run, options={**self.options, **run.options})
-        if self.is_stream:
-            self._run_stream(spark, cluster, run)
-        else:
-            self._run_increments(spark, cluster, run)
+        run_once = self._run_stream if self.is_stream else self._run_increments
+        with_restarts(self.name, lambda: run_once(spark, cluster, run), run.stop)
 
     def _run_increments(self, spark: SparkSession, cluster: Cluster, run: JobRun) -> None:
         increments = Increments(cluster, self.reads, max_offsets=run.max_offsets, group=run.group, options=run.options)

@@ -39,6 +39,9 @@ _FAILOVER_CODES: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
+_STARVED: Final = "Python worker failed to connect back"
+_STARTS: Final = 10  # in a row, of a job for which Spark cannot start a Python process
+_STEADY_S: Final = 120.0  # a job that has run for this long begins to count again
 _RAISED: Final = re.compile(r"^(?:Caused by: |: )?(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -116,6 +119,24 @@ def run_increments(
                     raise
                 logger.warning("%s: waiting for the cluster: %s", job.name, error)
                 is_known = False  # the job may have stored its results
+
+
+def with_restarts(name: str, run: Callable[[], None], stop: Event) -> None:
+    """Call `run`, and again if a busy machine keeps Spark from starting a Python process within ten seconds.
+
+    Spark has no setting for that time. Offsets are stored with the results, so the next start continues exactly.
+    """
+    failures = 0
+    while True:
+        began = time.monotonic()
+        try:
+            run()
+            return
+        except JobError as error:
+            failures = 1 if time.monotonic() - began > _STEADY_S else failures + 1
+            if _STARVED not in str(error) or failures >= _STARTS or stop.is_set():
+                raise
+            logger.warning("%s: starting again: the machine is too busy: %s", name, error)
 
 
 def _may_pass(error: SkylogError) -> bool:
