@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.2
+_NO_BATCH: Final = -1
 _FAILOVER_CODES: Final = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -147,30 +148,32 @@ def _may_pass(error: SkylogError) -> bool:
 
 
 def run_queries(name: str, queries: Sequence[StreamingQuery], stop: Event, report: ProgressCallback) -> None:
-    """Run queries until all have ended or `stop` is set. If one fails, stop the others and raise its error."""
-    last_reported = dict.fromkeys((query.id for query in queries), -1)
+    """Run queries until all have ended or `stop` is set. If one fails, stop the others and raise its error.
+
+    The progress is that of the first one. The others read the same records for what does not parse.
+    """
+    last = _NO_BATCH
     with plain_errors(name):
         try:
             while any(query.isActive for query in queries) and not stop.wait(_POLL_S):
-                _report_progress(name, queries, last_reported, report)
+                last = _report_progress(name, queries[0], last, report)
                 _raise_first(queries)
         finally:
             for query in queries:
                 query.stop()
-        _report_progress(name, queries, last_reported, report)
+        _report_progress(name, queries[0], last, report)
         _raise_first(queries)
 
 
-def _report_progress(
-    name: str, queries: Sequence[StreamingQuery], last_reported: dict[str, int], report: ProgressCallback
-) -> None:
-    for query in queries:
-        for progress in query.recentProgress:
-            batch, records = int(progress["batchId"]), int(progress["numInputRows"])
-            if batch > last_reported[query.id] and records:
-                seconds = float(progress["batchDuration"]) / 1000
-                report(Progress(query.name or name, batch, records, seconds, _lag(progress)))
-                last_reported[query.id] = batch
+def _report_progress(name: str, query: StreamingQuery, last: int, report: ProgressCallback) -> int:
+    """Report the batches after `last`. Return the last one."""
+    for progress in query.recentProgress:
+        batch, records = int(progress["batchId"]), int(progress["numInputRows"])
+        if batch > last and records:
+            seconds = float(progress["batchDuration"]) / 1000
+            report(Progress(query.name or name, batch, records, seconds, _lag(progress)))
+            last = batch
+    return last
 
 
 def _lag(progress: Any) -> int:
