@@ -45,9 +45,6 @@ API = {
         "skylog.pipeline.jobs.audit",
         "skylog.pipeline.jobs.search",
         "skylog.pipeline.jobs.recommendations",
-        "skylog.pipeline.increments",
-        "skylog.pipeline.runner",
-        "skylog.pipeline.schedule",
     ),
     "skylog.testing": ("skylog.testing",),
 }

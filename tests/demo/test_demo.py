@@ -135,11 +135,14 @@ def test_its_results_can_be_read_after_the_end(ended: tuple[Demo, Layout]) -> No
 @needs_spark
 @patiently
 @pytest.mark.skipif(not IS_FULL, reason="with `make proof`: a second demo, with Spark and all jobs")
-def test_ctrl_c_stops_it_and_messages_of_another_producer_are_found(ended: tuple[Demo, Layout]) -> None:
+def test_all_jobs_have_results_and_messages_of_another_producer_are_found(
+    ended: tuple[Demo, Layout],
+) -> None:
     """Continues in the directory of the run before."""
     with running_demo(ended[1].root, "--seconds", "600") as demo:
         bootstrap = demo.bootstrap()
-        demo.wait_for("events, ")
+        demo.wait_for("feed: ", END_S)
+        demo.wait_for("suspicious: ", END_S)
         produce(bootstrap, EVENTS, ["not audited"] * 5)
         demo.process.send_signal(signal.SIGINT)
         assert demo.process.wait(END_S) == 1, demo.printed

@@ -13,18 +13,14 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
 
 import pyspark
 from pyspark.sql import SparkSession
 
-from skylog.pipeline.increments import Increments
 from skylog.pipeline.jobs.audit.books import BalanceResult
 from skylog.pipeline.jobs.land import LandSettings, land
-from skylog.pipeline.jobs.materialize import Materialize
-from skylog.pipeline.jobs.rising import Rising
-from skylog.pipeline.runner import run_increments
-from skylog.pipeline.schedule import ONCE
+from skylog.pipeline.jobs.materialize import materialize_job
+from skylog.pipeline.jobs.rising import rising_job
 from skylog.spark.session import start_session
 from tests.pipeline.standalone.cluster import IN_NAMESPACE
 
@@ -58,14 +54,11 @@ def landing(spark: SparkSession, bootstrap: str, root: Path) -> None:
 
 
 def materializing(spark: SparkSession, bootstrap: str, root: Path) -> None:
-    increments = Increments(bootstrap, [TOPIC])
-    job = Materialize(root / "materialized", TOPIC, "id STRING", increments.end_offsets)
-    run_increments(job, increments, spark, ONCE, Event(), lambda _: None)
+    materialize_job(bootstrap, TOPIC, root / "materialized", "id STRING").run(spark, bootstrap, once=True)
 
 
 def rising(spark: SparkSession, bootstrap: str, root: Path) -> None:
-    job = Rising(spark, root / "rising", [TOPIC])
-    run_increments(job, Increments(bootstrap, [TOPIC]), spark, ONCE, Event(), lambda _: None)
+    rising_job([TOPIC], root / "rising").run(spark, bootstrap, once=True)
 
 
 def auditing(spark: SparkSession, bootstrap: str, root: Path) -> None:

@@ -15,7 +15,7 @@ from skylog.client import BrokerUnreachableError, ConsumerGroups
 from skylog.model import TopicPartition
 from skylog.pipeline.increments import Increment, Increments
 from skylog.pipeline.one_task import FEW_OFFSETS
-from skylog.pipeline.runner import JobError, Progress, run_increments
+from skylog.pipeline.runner import JobError, Progress, run_increments, with_restarts
 from skylog.pipeline.schedule import CONTINUOUS, ONCE
 from skylog.testing import BrokerProcess, produce, wait_until
 
@@ -213,3 +213,20 @@ def test_a_job_that_is_stopped_commits_its_progress_to_its_group(
     run_increments(Collect(), increments, spark, CONTINUOUS, stop, lambda _: stop.set())
     [group] = ConsumerGroups(skylog_broker.bootstrap).describe_groups([f"{topic}-group"])
     assert (group.lag, sum(each.committed_offset or 0 for each in group.partitions)) == (0, 2)
+
+
+def test_a_job_starts_again_if_spark_had_no_python_process_in_time(caplog: pytest.LogCaptureFixture) -> None:
+    starved = JobError("copy: Python worker failed to connect back.")
+    errors = [starved] * 3
+
+    def run() -> None:
+        if errors:
+            raise errors.pop()
+
+    with_restarts("copy", run, Event())
+    assert caplog.text.count("starting again") == 3
+    for others in ([starved] * 10, [JobError("copy: no such column")]):
+        errors = list(others)
+        with pytest.raises(JobError):
+            with_restarts("copy", run, Event())
+        assert errors == []

@@ -19,8 +19,7 @@ from threading import Event, Lock, Thread
 from time import monotonic, sleep
 from typing import Any, Final
 
-from skylog.demo.jobs import JOBS, Job, JobContext
-from skylog.demo.layout import EVENTS, PAGES_TOPIC, SEARCH, Layout
+from skylog.demo.layout import Layout
 
 logger = logging.getLogger(__name__)
 
@@ -59,24 +58,25 @@ def main(bootstrap: str, root: Path) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("skylog").setLevel(logging.INFO)
 
-    from skylog.pipeline.status_publisher import StatusPublisher
+    from skylog.demo.jobs import demo_jobs, run_demo_job
+    from skylog.pipeline.cluster import Cluster
+    from skylog.pipeline.runnable import RunnableJob
     from skylog.spark.session import start_session
 
+    cluster, layout = Cluster(bootstrap), Layout(root)
     spark = start_session("skylog-demo", settings=_SETTINGS)
     status_pipe.send(ready=True)
 
-    def run(name: str, job: Job) -> None:
+    def run(job: RunnableJob) -> None:
         try:
-            topic = PAGES_TOPIC if name == SEARCH else EVENTS
-            with StatusPublisher(bootstrap, f"{name}: {topic} -> {root}", name, [topic]) as status:
-                job(JobContext(spark, bootstrap, Layout(root), stop, status))
+            run_demo_job(job, spark, cluster, layout, stop)
         except Exception as error:  # the top of the thread: an exception that escapes it would only be printed
-            logger.exception("job %s failed", name)
-            status_pipe.send(failed=f"job {name} failed: {error}")
+            logger.exception("job %s failed", job.name)
+            status_pipe.send(failed=f"job {job.name} failed: {error}")
             failed.set()
             stop.set()
 
-    threads = [Thread(target=run, args=each, name=each[0]) for each in JOBS.items()]
+    threads = [Thread(target=run, args=(job,), name=job.name) for job in demo_jobs(cluster, layout)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,106 +1,81 @@
-"""The jobs of the demo: they read the topic of events and write to the demo's directory."""
+"""The jobs of the demo: they read the website's topics and write to the demo's directory."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Sequence
+from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from skylog.demo.layout import EVENTS, PAGES_TOPIC, RISING, SEARCH, Layout
+from skylog.demo.layout import EVENTS, FEED, PAGES_TOPIC, RISING, Layout
+from skylog.pipeline.cluster import Cluster
+from skylog.pipeline.runnable import JobRun, RunnableJob
+from skylog.pipeline.runner import Progress
+from skylog.pipeline.status_publisher import ReportedSchedule
 
-# Only the jobs import Spark, when they run.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from skylog.pipeline.runner import IncrementalJob, Progress
-    from skylog.pipeline.schedule import Schedule
-    from skylog.pipeline.status_publisher import StatusPublisher
 
 logger = logging.getLogger("skylog.demo")
 
 _EVERY_S: Final = 2.0
 """The pause between two batches leaves CPU time to the website."""
+_STREAM_EVERY_S: Final = 5.0
+"""Streams cost more for a batch, however few events it has."""
+_STREAMS_AFTER_S: Final = 10.0
+"""Streams start later, so that the first results of the other jobs are seen sooner."""
 _PERIOD_MS: Final = (3_600_000, 20_000, 5_000)  # for `rising`; over a whole day no page would rise within a minute
 _TOP: Final = 20
+_MINUTE_MS: Final = 60_000
+_FAILURES: Final = 5
 
 
-class JobContext(NamedTuple):
-    """The arguments of a job. When `stop` is set, the job finishes the current batch and returns."""
+@dataclass(frozen=True)
+class _StreamSchedule(ReportedSchedule):
+    """A stream that does not end, with a pause between its batches."""
 
-    spark: SparkSession
-    bootstrap: str
-    layout: Layout
-    stop: Event
-    status: StatusPublisher
+    every_s: float | None = 0.0
 
-    def report(self, progress: Progress) -> None:
-        logger.info("%s: batch %d: %d records", progress.job, progress.batch, progress.records)
-        self.status.report(progress)
-
-    def schedule(self) -> Schedule:
-        from skylog.pipeline.status_publisher import ReportedSchedule
-
-        return ReportedSchedule(_EVERY_S, self.status.waiting)
+    @property
+    def trigger(self) -> dict[str, Any]:
+        return {"processingTime": f"{_STREAM_EVERY_S} seconds"}
 
 
-Job = Callable[[JobContext], None]
+def demo_jobs(cluster: Cluster, layout: Layout) -> Sequence[RunnableJob]:
+    """Return the jobs."""
+    from skylog.pipeline import Topic
+    from skylog.pipeline.jobs.feed import feed_job
+    from skylog.pipeline.jobs.land import Land, LandSettings
+    from skylog.pipeline.jobs.rising import RankingPeriod, rising_job
+    from skylog.pipeline.jobs.search import SearchIndex, search_job
+    from skylog.pipeline.jobs.security import LoginWindows, security_job
+    from skylog.pipeline.jobs.visits import visits_job
 
-
-def _land(context: JobContext) -> None:
-    from skylog.pipeline.jobs.land import LandSettings, land
-
-    land(
-        context.spark,
-        context.bootstrap,
-        [EVENTS],
-        LandSettings(context.layout.warehouse),
-        schedule=context.schedule(),
-        stop=context.stop,
-        report=context.report,
+    period = RankingPeriod(*_PERIOD_MS)
+    windows = LoginWindows(_FAILURES, _MINUTE_MS, _MINUTE_MS)
+    return (
+        Land([EVENTS], LandSettings(layout.warehouse)),
+        visits_job([EVENTS], f"sqlite:///{quote(str(layout.visits))}"),
+        rising_job([EVENTS], layout.rising, cluster=cluster, into=RISING, period=period, top=_TOP),
+        search_job([PAGES_TOPIC], SearchIndex(layout.search)),
+        feed_job([EVENTS], Topic(FEED)),
+        security_job([EVENTS], f"sqlite:///{quote(str(layout.security))}", windows=windows),
     )
 
 
-def _visits(context: JobContext) -> None:
-    from skylog.pipeline.jobs.visits import Visits, open_store
+def run_demo_job(job: RunnableJob, spark: SparkSession, cluster: Cluster, layout: Layout, stop: Event) -> None:
+    """Run a job until `stop` is set. It finishes its current batch."""
+    is_stream = getattr(job, "is_stream", False)
+    if is_stream and stop.wait(_STREAMS_AFTER_S):
+        return
+    with job.status(cluster) as status:
 
-    with closing(open_store(f"sqlite:///{quote(str(context.layout.visits))}", "visits")) as store:
-        _run(Visits(store, [EVENTS]), context)
+        def report(progress: Progress) -> None:
+            logger.info("%s: batch %d: %d records", progress.job, progress.batch, progress.records)
+            status.report(progress)
 
-
-def _rising(context: JobContext) -> None:
-    from skylog.pipeline.jobs.rising import RankingPeriod, Rising
-    from skylog.pipeline.jobs.rising.job import RankingPublisher
-
-    period = RankingPeriod(*_PERIOD_MS)
-    with RankingPublisher(context.bootstrap, RISING) as publisher:
-        job = Rising(context.spark, context.layout.rising, [EVENTS], period=period, top=_TOP, publisher=publisher)
-        _run(job, context)
-
-
-def _search(context: JobContext) -> None:
-    from skylog.pipeline import Cluster
-    from skylog.pipeline.job_definition import JobRun
-    from skylog.pipeline.jobs.search import SearchIndex, search_job
-
-    job = search_job([PAGES_TOPIC], SearchIndex(context.layout.search))
-    run = JobRun(context.schedule(), context.stop, context.report, SEARCH)
-    job.run_with(context.spark, Cluster(context.bootstrap), run)
-
-
-def _run(job: IncrementalJob, context: JobContext) -> None:
-    from skylog.pipeline.increments import Increments
-    from skylog.pipeline.runner import run_increments
-
-    increments = Increments(context.bootstrap, [EVENTS], group=job.name)
-    run_increments(job, increments, context.spark, context.schedule(), context.stop, context.report)
-
-
-JOBS: Final[Mapping[str, Job]] = {
-    "land": _land,
-    "visits": _visits,
-    "rising": _rising,
-    SEARCH: _search,
-}
+        schedule = _StreamSchedule(0.0, status.waiting) if is_stream else ReportedSchedule(_EVERY_S, status.waiting)
+        run = JobRun(schedule, stop, report, job.name, state=layout.state / job.name)
+        job.run_with(spark, cluster, run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -88,7 +88,18 @@ class OpenDatabase:
     ) -> None:
         plain = _plain(rows)
         layout = RowLayout(dict(zip(plain.columns, _kinds(plain), strict=True)), self._database.key, self._database.add)
-        found = [tuple(map(_in_utc, row)) for row in plain.collect()]
+        self.upsert(layout, [tuple(row) for row in plain.collect()], before, after, before_commit)
+
+    def upsert(
+        self,
+        layout: RowLayout,
+        rows: Iterable[tuple[Any, ...]],
+        before: Offsets,
+        after: Offsets,
+        before_commit: Callable[[], None],
+    ) -> None:
+        """Do the same with rows that Spark has computed."""
+        found = [tuple(map(_in_utc, row)) for row in rows]
         self._check_keys(layout, found)
         before_commit()
         self._store.apply(layout, found, before, after)

@@ -15,21 +15,19 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from skylog.errors import ConfigError
-from skylog.model import check_topic_name
 from skylog.pipeline.cluster import Cluster
 from skylog.pipeline.event_parser import ENVELOPE, events, unparsed
 from skylog.pipeline.function_job import FunctionJob
 from skylog.pipeline.increments import Increments
-from skylog.pipeline.runner import Progress, ProgressCallback, plain_errors, run_increments, run_queries
+from skylog.pipeline.runnable import JobRun, RunnableJob
+from skylog.pipeline.runner import plain_errors, run_increments, run_queries, with_restarts
 from skylog.pipeline.schedule import ONCE, Schedule
 from skylog.pipeline.sink import Sink
-from skylog.pipeline.status_publisher import ReportedSchedule, StatusPublisher
 from skylog.pipeline.streams import StreamSource, StreamState, start_query, stream_session
 from skylog.pipeline.topic import Topic, unparsed_rows
 
@@ -43,23 +41,7 @@ _MODES: Final = ("append", "complete", "update")
 Transform = Callable[..., "DataFrame"]
 
 
-@dataclass(frozen=True)
-class JobRun:
-    """How to run a job. The progress is committed to `group`, by default the job's name.
-
-    `max_offsets` limits a batch. `options` are those of the data source. `state` is the directory of a stream's state.
-    """
-
-    schedule: Schedule = ONCE
-    stop: Event = field(default_factory=Event)
-    report: ProgressCallback = lambda _: None
-    group: str | None = None
-    max_offsets: int | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    state: Path | None = None
-
-
-class Job:
+class Job(RunnableJob):
     """A function, the topics that it reads, and where its results go. Call it with DataFrames, as in a test."""
 
     def __init__(
@@ -72,12 +54,13 @@ class Job:
         stream: bool = False,
         mode: str = "append",
         name: str | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(name or str(getattr(function, "__name__", "job")), reads, into.target)
         self.function = function
-        self.name = name or str(getattr(function, "__name__", "job"))
-        self.reads = tuple(reads)
         self.into = into
         self.schema = schema
+        self.options = dict(options or {})
         self.is_stream = stream or isinstance(into, Topic)
         self.mode = mode
         functools.update_wrapper(self, function)
@@ -86,14 +69,7 @@ class Job:
     def __call__(self, *frames: DataFrame, **more: Any) -> DataFrame:
         return self.function(*frames, **more)
 
-    def __repr__(self) -> str:
-        return f"<job {self.name}: {', '.join(self.reads)} -> {self.into.target}>"
-
     def _check(self) -> None:
-        if not self.reads:
-            raise ConfigError(f"job '{self.name}' reads no topic")
-        for topic in self.reads:
-            check_topic_name(topic)
         if isinstance(self.into, Topic) and self.into.name in self.reads:
             raise ConfigError(f"job '{self.name}' would read its own results from topic '{self.into.name}'")
         if self.mode not in _MODES or (self.mode != "append" and not self.is_stream):
@@ -129,60 +105,21 @@ class Job:
 
     # -- running
 
-    def run(
-        self,
-        spark: SparkSession,
-        cluster: Cluster | str | None = None,
-        *,
-        once: bool = False,
-        every_s: float = 0.0,
-        stop: Event | None = None,
-        report: ProgressCallback | None = None,
-        group: str | None = None,
-        max_offsets: int | None = None,
-        options: Mapping[str, str] | None = None,
-        state: str | Path | None = None,
-    ) -> None:
-        """Run the job until `stop` is set, or over the available records if `once`. Publishes its status.
-
-            spam.run(spark, "127.0.0.1:9092", once=True)
-
-        It runs continuously, or every `every_s` seconds. The progress is committed to the consumer group `group`, by
-        default the job's name. `max_offsets` limits a batch. `options` are those of the data source. `state` is the
-        directory of a stream's state, by default skylog-state/NAME. Raises SkylogError.
-        """
-        cluster = Cluster.of(cluster)
-        with self.status(cluster) as status:
-
-            def tell(progress: Progress) -> None:
-                status.report(progress)
-                if report is not None:
-                    report(progress)
-
-            schedule = ReportedSchedule(None if once else every_s, status.waiting)
-            place = None if state is None else Path(state)
-            run = JobRun(schedule, stop or Event(), tell, group or self.name, max_offsets, options or {}, place)
-            self.run_with(spark, cluster, run)
-
-    def status(self, cluster: Cluster) -> StatusPublisher:
-        """Return a publisher of the job's status, for use in `with`."""
-        return StatusPublisher(
-            cluster, f"{self.name}: {', '.join(self.reads)} -> {self.into.target}", self.name, self.reads
-        )
-
     def run_with(self, spark: SparkSession, cluster: Cluster, run: JobRun) -> None:
-        """Run the job, without publishing its status."""
-        if self.is_stream:
-            self._run_stream(spark, cluster, run)
-        else:
-            self._run_increments(spark, cluster, run)
+        """Run the job, without publishing its status. The options of the run override those of the job."""
+        run = replace(run, options={**self.options, **run.options})
+        run_once = self._run_stream if self.is_stream else self._run_increments
+        with_restarts(self.name, lambda: run_once(spark, cluster, run), run.stop)
 
     def _run_increments(self, spark: SparkSession, cluster: Cluster, run: JobRun) -> None:
-        assert not isinstance(self.into, Topic)
         increments = Increments(cluster, self.reads, max_offsets=run.max_offsets, group=run.group, options=run.options)
-        schema = self._schema_of(self.reads)
-        with FunctionJob(self.name, self.function, self.reads, self.into, schema) as job:
-            run_increments(job, increments, spark, run.schedule, run.stop, run.report)
+        with self.steps() as steps:
+            run_increments(steps, increments, spark, run.schedule, run.stop, run.report)
+
+    def steps(self) -> FunctionJob:
+        """Return what is done with each increment, for use in `with`."""
+        assert not isinstance(self.into, Topic)
+        return FunctionJob(self.name, self.function, self.reads, self.into, self._schema_of(self.reads))
 
     def _run_stream(self, spark: SparkSession, cluster: Cluster, run: JobRun) -> None:
         session = stream_session(spark)
@@ -241,6 +178,7 @@ def job(
     stream: bool = False,
     mode: str = "append",
     name: str | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Callable[[Transform], Job]:
     """Make a job of a function.
 
@@ -252,10 +190,12 @@ def job(
 
     With `stream`, the job is one streaming query: windows, joins and aggregates keep their state from batch to batch.
     `mode` is Spark's output mode: append, complete, or update for tables and databases with a key.
+
+    `options` are those of the data source that the function needs, such as {"includeHeaders": "true"}.
     """
     topics = (reads,) if isinstance(reads, str) else tuple(reads)
 
     def decorate(function: Transform) -> Job:
-        return Job(function, topics, into, schema=schema, stream=stream, mode=mode, name=name)
+        return Job(function, topics, into, schema=schema, stream=stream, mode=mode, name=name, options=options)
 
     return decorate

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.2
+_NO_BATCH: Final = -1
 _FAILOVER_CODES: Final = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -39,6 +40,9 @@ _FAILOVER_CODES: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
+_STARVED: Final = "Python worker failed to connect back"
+_STARTS: Final = 10  # in a row, of a job for which Spark cannot start a Python process
+_STEADY_S: Final = 120.0  # a job that has run for this long begins to count again
 _RAISED: Final = re.compile(r"^(?:Caused by: |: )?(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -118,6 +122,24 @@ def run_increments(
                 is_known = False  # the job may have stored its results
 
 
+def with_restarts(name: str, run: Callable[[], None], stop: Event) -> None:
+    """Call `run`, and again if a busy machine keeps Spark from starting a Python process within ten seconds.
+
+    Spark has no setting for that time. Offsets are stored with the results, so the next start continues exactly.
+    """
+    failures = 0
+    while True:
+        began = time.monotonic()
+        try:
+            run()
+            return
+        except JobError as error:
+            failures = 1 if time.monotonic() - began > _STEADY_S else failures + 1
+            if _STARVED not in str(error) or failures >= _STARTS or stop.is_set():
+                raise
+            logger.warning("%s: starting again: the machine is too busy: %s", name, error)
+
+
 def _may_pass(error: SkylogError) -> bool:
     """Whether an error says that the cluster is away or elects leaders, so that the job may succeed later."""
     if isinstance(error, KafkaError):
@@ -126,30 +148,32 @@ def _may_pass(error: SkylogError) -> bool:
 
 
 def run_queries(name: str, queries: Sequence[StreamingQuery], stop: Event, report: ProgressCallback) -> None:
-    """Run queries until all have ended or `stop` is set. If one fails, stop the others and raise its error."""
-    last_reported = dict.fromkeys((query.id for query in queries), -1)
+    """Run queries until all have ended or `stop` is set. If one fails, stop the others and raise its error.
+
+    The progress is that of the first one. The others read the same records for what does not parse.
+    """
+    last = _NO_BATCH
     with plain_errors(name):
         try:
             while any(query.isActive for query in queries) and not stop.wait(_POLL_S):
-                _report_progress(name, queries, last_reported, report)
+                last = _report_progress(name, queries[0], last, report)
                 _raise_first(queries)
         finally:
             for query in queries:
                 query.stop()
-        _report_progress(name, queries, last_reported, report)
+        _report_progress(name, queries[0], last, report)
         _raise_first(queries)
 
 
-def _report_progress(
-    name: str, queries: Sequence[StreamingQuery], last_reported: dict[str, int], report: ProgressCallback
-) -> None:
-    for query in queries:
-        for progress in query.recentProgress:
-            batch, records = int(progress["batchId"]), int(progress["numInputRows"])
-            if batch > last_reported[query.id] and records:
-                seconds = float(progress["batchDuration"]) / 1000
-                report(Progress(query.name or name, batch, records, seconds, _lag(progress)))
-                last_reported[query.id] = batch
+def _report_progress(name: str, query: StreamingQuery, last: int, report: ProgressCallback) -> int:
+    """Report the batches after `last`. Return the last one."""
+    for progress in query.recentProgress:
+        batch, records = int(progress["batchId"]), int(progress["numInputRows"])
+        if batch > last and records:
+            seconds = float(progress["batchDuration"]) / 1000
+            report(Progress(query.name or name, batch, records, seconds, _lag(progress)))
+            last = batch
+    return last
 
 
 def _lag(progress: Any) -> int:

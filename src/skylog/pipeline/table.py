@@ -189,7 +189,12 @@ class OpenTable:
         log.commit(files, touched, before=before, after=after, is_fenced=True)
 
     def replace(
-        self, rows: DataFrame, before: Offsets, after: Offsets, facts: Mapping[str, Any] | None = None
+        self,
+        rows: DataFrame,
+        before: Offsets,
+        after: Offsets,
+        facts: Mapping[str, Any] | None = None,
+        before_commit: Callable[[], None] = lambda: None,
     ) -> TableLog:
         """Replace all rows. Earlier versions stay readable. `facts` become metadata of the commit.
 
@@ -199,7 +204,9 @@ class OpenTable:
         log = self.prepare(rows.schema, before, after)
         if log.fence != fence:
             raise ConcurrentWriterError(self._storage.uri)
-        log.commit(self.write_rows(rows), log.files(), before=before, after=after, facts=facts, is_fenced=True)
+        files = self.write_rows(rows)
+        before_commit()
+        log.commit(files, log.files(), before=before, after=after, facts=facts, is_fenced=True)
         return log
 
     def refresh(self) -> TableLog | None:

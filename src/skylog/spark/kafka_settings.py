@@ -21,11 +21,6 @@ def is_read_committed(kafka: Mapping[str, str]) -> bool:
     return kafka.get("isolation.level", "read_uncommitted").lower() == "read_committed"
 
 
-def needs_library(kafka: Mapping[str, str]) -> bool:
-    """Return whether records must be read through librdkafka: for TLS and SASL."""
-    return kafka.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
-
-
 def library_settings(kafka: Mapping[str, str]) -> dict[str, str]:
     """Return the settings for librdkafka. Raises OptionError for a Java key store, which it cannot open."""
     found: dict[str, str] = {}
@@ -35,6 +30,8 @@ def library_settings(kafka: Mapping[str, str]) -> dict[str, str]:
                 raise OptionError(f"option kafka.{key}=JKS: use PEM files instead; Java's clients accept them too")
         elif key == "sasl.jaas.config":
             found |= _login(value)
+        elif key == "ssl.keystore.location" and kafka.get("ssl.keystore.type", "").upper() == "PEM":
+            found |= {"ssl.certificate.location": value, "ssl.key.location": value}  # Java has both in one file
         else:
             found[_RENAMED.get(key, key)] = value
     return found

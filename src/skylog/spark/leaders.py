@@ -19,6 +19,7 @@ from skylog.protocol.list_offsets import (
     ListOffsetsTopic,
 )
 from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from skylog.spark.security import PLAINTEXT, Security
 from skylog.spark.wire import BrokerConnection, any_broker
 
 logger = logging.getLogger(__name__)
@@ -50,8 +51,9 @@ class Leaders:
     ConnectionLostError or a retriable KafkaError. The caller decides when to stop retrying.
     """
 
-    def __init__(self, bootstrap: str, request_timeout_s: float) -> None:
+    def __init__(self, bootstrap: str, request_timeout_s: float, security: Security = PLAINTEXT) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._request_timeout_s = request_timeout_s
         self._first: BrokerConnection | None = None
         self._connections: dict[int, BrokerConnection] = {}
@@ -107,7 +109,9 @@ class Leaders:
 
     def connection(self, broker: int) -> BrokerConnection:
         if broker not in self._connections:
-            self._connections[broker] = BrokerConnection(*self._addresses[broker], self._request_timeout_s)
+            self._connections[broker] = BrokerConnection(
+                *self._addresses[broker], self._request_timeout_s, self._security
+            )
         return self._connections[broker]
 
     def coordinator(self, kind: CoordinatorKind, key: str) -> BrokerConnection:
@@ -158,7 +162,7 @@ class Leaders:
 
     def _any(self) -> BrokerConnection:
         if self._first is None:
-            self._first = any_broker(self._bootstrap, self._request_timeout_s)
+            self._first = any_broker(self._bootstrap, self._request_timeout_s, self._security)
         return self._first
 
 

@@ -1,13 +1,13 @@
 """One blocking connection to a broker: requests out, responses in, in order.
 
-Executors need unparsed record batches, which no client library provides. Plaintext only: if a cluster requires TLS or
-SASL, messages are read through librdkafka instead. This module writes request headers itself, because
-`skylog.protocol.headers` imports every API, which takes a new executor longer than a short task.
+Executors need unparsed record batches, which no client library provides. This module writes request headers itself,
+because `skylog.protocol.headers` imports every API, which takes a new executor longer than a short task.
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 from collections import deque
 from struct import Struct
 from typing import Final, TypeVar
@@ -18,6 +18,7 @@ from skylog.protocol.fields import Versions
 from skylog.protocol.primitives import nullable_string, read_uvarint, skip_tagged_fields
 from skylog.protocol.schema import Message
 from skylog.spark.errors import OptionError
+from skylog.spark.security import PLAINTEXT, Security
 
 CLIENT_ID: Final = "skylog-spark"
 _SIZE: Final = Struct(">i")
@@ -31,13 +32,18 @@ class ConnectionLostError(SkylogError):
     """The broker is unreachable, or the connection was lost."""
 
 
-class BrokerConnection:
-    """A connection that has negotiated API versions. A message returned by `receive` is valid until the next call.
+class UntrustedBrokerError(SkylogError):
+    """The certificate of a broker is not trusted, or the broker does not speak TLS. No retry changes that."""
 
-    You can call `send` several times before `receive`: the broker responds in order.
+
+class BrokerConnection:
+    """A connection that has negotiated API versions and logged in.
+
+    A message returned by `receive` is valid until the next call. You can call `send` several times before `receive`:
+    the broker responds in order.
     """
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float, security: Security = PLAINTEXT) -> None:
         self.address = f"{host}:{port}"
         self._buffer = bytearray(1 << 20)
         self._waiting: deque[tuple[int, int, int]] = deque()
@@ -45,11 +51,23 @@ class BrokerConnection:
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security.is_encrypted:
+                self._socket = security.context().wrap_socket(self._socket, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            raise UntrustedBrokerError(
+                f"the certificate of {self.address} is not trusted: {error.verify_message}; see kafka.ssl.truststore.*"
+            ) from error
+        except ssl.SSLError as error:
+            raise UntrustedBrokerError(f"cannot speak TLS with {self.address}: {error.reason or error}") from error
         except OSError as error:
             raise ConnectionLostError(f"cannot connect to a broker at {self.address}: {error}") from error
         self.send(ApiVersionsRequest(), 0)
         response = self.receive(ApiVersionsResponse)
         self._versions = {row.api_key: Versions(row.min_version, row.max_version) for row in response.api_keys}
+        if security.mechanism is not None:
+            from skylog.spark.login import log_in  # few clusters need it
+
+            log_in(self, security)
 
     def close(self) -> None:
         self._socket.close()
@@ -117,7 +135,7 @@ class BrokerConnection:
         return view
 
 
-def any_broker(bootstrap: str, request_timeout_s: float) -> BrokerConnection:
+def any_broker(bootstrap: str, request_timeout_s: float, security: Security = PLAINTEXT) -> BrokerConnection:
     """Connect to the first broker of the list that is reachable."""
     error = ConnectionLostError("kafka.bootstrap.servers is empty")
     for address in bootstrap.split(","):
@@ -125,7 +143,7 @@ def any_broker(bootstrap: str, request_timeout_s: float) -> BrokerConnection:
         if not host or not port.isdecimal():
             raise OptionError(f"kafka.bootstrap.servers={bootstrap}: expected host:port,host:port")
         try:
-            return BrokerConnection(host.strip("[]"), int(port), request_timeout_s)
+            return BrokerConnection(host.strip("[]"), int(port), request_timeout_s, security)
         except ConnectionLostError as lost:
             error = lost
     raise error

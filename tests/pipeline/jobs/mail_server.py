@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import email
-import ipaddress
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import policy
@@ -16,10 +13,8 @@ from threading import Thread
 from typing import Any
 
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+
+from tests.certificate import write_certificate
 
 USER, PASSWORD = "ada", "secret"
 
@@ -89,27 +84,7 @@ def mail_server(mailbox: Mailbox, **settings: Any) -> Iterator[int]:
 
 def secured(directory: Path) -> dict[str, Any]:
     """Settings of a server that requires STARTTLS and a login. The certificate to trust is `directory/ca.pem`."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    (directory / "ca.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (directory / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(directory / "ca.pem", directory / "key.pem")
+    context = write_certificate(directory)
 
     def check(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
         is_right = isinstance(data, LoginPassword) and (data.login, data.password) == (USER.encode(), PASSWORD.encode())

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from skylog import Admin, Message, Producer
 from skylog.pipeline.cluster import Cluster
-from skylog.pipeline.job_definition import Job, JobRun
-from skylog.pipeline.jobs.rekey import OPTIONS, rekey, rekey_job
+from skylog.pipeline.job_definition import Job
+from skylog.pipeline.jobs.rekey import rekey, rekey_job
+from skylog.pipeline.runnable import JobRun
 from skylog.pipeline.runner import JobError, Progress
 from skylog.pipeline.schedule import CONTINUOUS, ONCE, Schedule
 from skylog.pipeline.topic import Topic
@@ -47,7 +48,7 @@ class Copy:
             if schedule is CONTINUOUS:
                 stop.set()
 
-        run = JobRun(schedule, stop, report, None, 70, OPTIONS, self.state)
+        run = JobRun(schedule, stop, report, None, 70, state=self.state)
         self.job.run_with(spark, Cluster(self.bootstrap), run)
         return told
 

@@ -19,13 +19,15 @@ from typing import Any
 
 import pytest
 
-from skylog import Admin
+from skylog import Admin, Producer
 from skylog.audit import AUDIT_TOPIC, Count, Report, Tier
 from skylog.pipeline import Cluster, Table
+from skylog.search_index import search
 from skylog.testing import BrokerProcess, consume, produce
 from tests.pipeline.delta.conftest import bucket, s3
 from tests.pipeline.delta.store import VARIABLES
 from tests.pipeline.delta_readers import query
+from tests.pipeline.jobs.logged_events import NOON_MS, Logged, send
 from tests.pipeline.standalone.cluster import IN_NAMESPACE, StandaloneCluster
 from tests.proof import in_proof
 from tests.spark.conftest import Commands
@@ -213,3 +215,77 @@ def test_the_audit_compares(site: Site) -> None:
     said = site.run("audit", "--topic", site.topic, "--into", f"{site.bucket}/balance")
     assert "balanced: 1 window" in said
     assert site.query("balance", "SELECT tier, messages FROM t ORDER BY tier") == [("produced", 7), ("stored", 7)]
+
+
+@in_proof
+def test_posts_are_delivered_and_comments_flagged(site: Site, mounted: Path) -> None:
+    events = [
+        Logged(0, "user.follow", "bob", {"author": "ada"}),
+        Logged(1, "post.create", "ada", {"id": "p1", "title": "A post"}),
+        Logged(2, "comment.create", "bob", {"id": "c1", "body": "free money"}),
+        Logged(3, "comment.create", "bob", {"id": "c2", "body": "hello"}),
+    ]
+    send(site.bootstrap, site.topic, events)
+    for name, expected in (("feed", [("bob", "p1")]), ("spam", [("c1", None)])):
+        into = f"{site.topic}-{name}"
+        site.run(name, site.topic, "--into", into, "--state", mounted / name)
+        found = [((each.key or b"").decode(), each.json().get("post")) for each in consume(site.bootstrap, into)]
+        assert found == expected
+
+
+@in_proof
+def test_failed_logins_are_flagged(site: Site, mounted: Path) -> None:
+    failures = (Logged(n, "user.login_failed", None, {"name": f"u{n}", "address": "10.0.0.1"}) for n in range(12))
+    send(site.bootstrap, site.topic, failures)
+    site.run("security", site.topic, "--window", "1m", "--slide", "1m", "--late", "2h", "--state", mounted)
+    with closing(sqlite3.connect(site.directory / "security.db")) as connection:
+        rows = connection.execute("SELECT kind, who, failures FROM suspicious_logins").fetchall()
+    assert rows == [("address", "10.0.0.1", 12)]
+
+
+@in_proof
+def test_metrics_are_monitored(site: Site, mounted: Path) -> None:
+    metrics, into = f"{site.topic}-metrics", f"{site.topic}-alerts"
+    Admin(site.bootstrap).create_topic(metrics, partitions=1)
+    sample = {"node_id": 1, "time_ms": NOON_MS, "name": "skylog_offline_logs", "labels": {}, "value": 1.0}
+    produce(site.bootstrap, metrics, [sample])
+    site.run("monitoring", metrics, "--into", into, "--state", mounted)
+    assert [(each.json()["name"], each.json()["state"]) for each in consume(site.bootstrap, into)] == [
+        ("log is offline", "raised")
+    ]
+
+
+@in_proof
+def test_documents_are_indexed(site: Site) -> None:
+    pages = f"{site.topic}-pages"
+    Admin(site.bootstrap).create_topic(pages, partitions=2)
+    for key, title in (("/comet", "A comet"), ("/mill", "The mill"), ("/gone", "A comet, too")):
+        produce(site.bootstrap, pages, [{"title": title, "text": "Text."}], key=key)
+    produce(site.bootstrap, pages, [None], key="/gone")
+    site.run("search", pages)
+    assert [each.id for each in search(site.directory / "search.db", "comet").hits] == ["/comet"]
+
+
+@in_proof
+def test_pages_that_are_seen_together_are_recommended(site: Site) -> None:
+    views = [Logged(n, "page.view", f"u{n // 2}", {"page": ("/a", "/b")[n % 2]}) for n in range(6)]
+    send(site.bootstrap, site.topic, views, partitions=1)
+    visitor = ("--visitor", "user.id")
+    site.run("recommendations", site.topic, "--table", f"{site.bucket}/recommended", *visitor)
+    rows = site.query("recommended", "SELECT page, visits, recommended[1].page FROM t WHERE len(recommended) > 0")
+    assert sorted(rows) == [("/a", 3, "/b"), ("/b", 3, "/a")]
+
+
+@in_proof
+def test_digests_are_written(site: Site, mounted: Path) -> None:
+    pages, users, into = (f"{site.topic}-{name}" for name in ("pages", "users", "digests"))
+    for each in (pages, users):
+        Admin(site.bootstrap).create_topic(each, partitions=1)
+    produce(site.bootstrap, users, [{"address": "ada@home.example", "sections": ["*"]}], key="ada")
+    with Producer(site.bootstrap) as producer:
+        for day in (0, 2):  # the second page shows that the day of the first is over
+            value = {"title": f"Page {day}", "section": "news", "text": "Text."}
+            producer.send(pages, value, f"/{day}", timestamp_ms=NOON_MS + day * 86_400_000).result(20)
+    site.run("newsletters", pages, "--users", users, "--into", into, "--state", mounted)
+    (digest,) = consume(site.bootstrap, into)
+    assert [each["title"] for each in digest.json()["pages"]] == ["Page 0"]

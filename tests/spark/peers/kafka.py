@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from skylog.testing import wait_until
+from tests.certificate import write_certificate
 
 _CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 _OPTIONS: Final = (
@@ -38,20 +39,49 @@ transaction.state.log.num.partitions=2
 group.initial.rebalance.delay.ms=0
 """
 
+SECURED_USER: Final = "me"
+SECURED_PASSWORD: Final = "secret"
+_SECURED: Final = """listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SASL_SSL://127.0.0.1:{secured}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{secured}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL
+ssl.keystore.type=PEM
+ssl.keystore.location={keystore}
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.sasl_ssl.plain.sasl.jaas.config={modules}.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config={modules}.scram.ScramLoginModule required;
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={modules}.scram.ScramLoginModule required;
+"""
+
 
 class KafkaProcess:
-    """Starts with the block and ends with it; its data lies in `directory`."""
+    """Starts with the block and ends with it; its data lies in `directory`.
 
-    def __init__(self, jars: Sequence[Path], directory: Path) -> None:
-        port, controller = _free_ports()
-        self.bootstrap = f"127.0.0.1:{port}"
+    If `is_secured`, it also listens at `secured` with TLS and SASL. The certificate to trust is `authority`.
+    """
+
+    def __init__(self, jars: Sequence[Path], directory: Path, *, is_secured: bool = False) -> None:
+        port, controller, secured = _free_ports()
+        self.bootstrap, self.secured = f"127.0.0.1:{port}", f"127.0.0.1:{secured}"
+        self.authority = directory / "ca.pem"
+        self._format_options: list[str] = []
         self._properties = directory / "server.properties"
-        self._properties.write_text(_SETTINGS.format(port=port, controller=controller, data=directory / "data"))
+        settings = _SETTINGS.format(port=port, controller=controller, data=directory / "data")
+        if is_secured:
+            write_certificate(directory)
+            keystore = directory / "keystore.pem"
+            keystore.write_text((directory / "key.pem").read_text() + self.authority.read_text())
+            names = {"user": SECURED_USER, "password": SECURED_PASSWORD, "modules": "org.apache.kafka.common.security"}
+            settings += _SECURED.format(port=port, controller=controller, secured=secured, keystore=keystore, **names)
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                user = f"{mechanism}=[name={SECURED_USER},password={SECURED_PASSWORD}]"
+                self._format_options += ["--add-scram", user]
+        self._properties.write_text(settings)
         self._log = directory / "kafka.log"
         self._java = ["java", *_OPTIONS, "-cp", ":".join(map(str, jars))]
 
     def __enter__(self) -> Self:
         command = [*self._java, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._properties)]
+        command += self._format_options
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         with self._log.open("wb") as log:
             command = [*self._java, "kafka.Kafka", str(self._properties)]
@@ -72,8 +102,9 @@ class KafkaProcess:
             return False
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+def _free_ports() -> list[int]:
+    with socket.socket() as first, socket.socket() as second, socket.socket() as third:
+        sockets = (first, second, third)
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

@@ -209,7 +209,7 @@ PLACES = ArrayType(StringType())
         ([VALUE, StructField("headers", PLACES)], {"topic": "t"}, "column 'headers' has type array<string>"),
         ([VALUE], {"topik": "t"}, "did you mean 'topic'"),
         ([VALUE], {"topic": "t", "kafka.compression.type": "rar"}, "expected one of none, gzip"),
-        ([VALUE], {"topic": "t", "kafka.security.protocol": "SSL"}, "supports PLAINTEXT only"),
+        ([VALUE], {"topic": "t", "kafka.security.protocol": "TLS"}, "expected one of PLAINTEXT, SSL"),
     ],
 )
 def test_mistakes_are_reported_before_a_task_starts(

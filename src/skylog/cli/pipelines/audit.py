@@ -6,14 +6,12 @@ import sys
 import time
 import warnings
 from collections import Counter
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from skylog.audit import AUDIT_TOPIC
 from skylog.cli.audit import (
     FOREVER_MS,
     NOT_BALANCED,
@@ -30,14 +28,14 @@ from skylog.cli.audit import (
 )
 from skylog.cli.options import parse_duration_ms, parse_when
 from skylog.cli.pipelines.job_options import RunOptions, with_options
-from skylog.cli.pipelines.running import Work, checked_table, running
+from skylog.cli.pipelines.running import checked_table, run_job
 from skylog.printable import iso_time
 from skylog.terminal import fail, note, print_json, write
 
 if TYPE_CHECKING:
     from skylog.pipeline.jobs.audit.books import BalanceResult
+    from skylog.pipeline.runner import Progress
 
-_PAUSE_S: Final = 60.0  # between two runs, by default; the default length of a window
 _CONCLUSIONS: Final = {0: "balanced", NOT_BALANCED: "not balanced", NOTHING_TO_JUDGE: "nothing to judge"}
 
 From = Annotated[
@@ -95,54 +93,35 @@ def audit(
     until_ms = FOREVER_MS if until is None else parse_when(until, started_ms, "--to")
     selection = WindowSelection.parse(topic, group, None, None, grace, window, tiers)
     cluster = options.cluster()
-    work = Work(cluster, [AUDIT_TOPIC], into)
-    with running("audit", options, work) as run:
-        from skylog.audit import NoAuditTopicError
-        from skylog.client import BrokerUnreachableError
-        from skylog.pipeline.jobs.audit.balance import Period
-        from skylog.pipeline.jobs.audit.books import BalanceQuery, run_balance
-        from skylog.pipeline.runner import Progress, plain_errors
-        from skylog.pipeline.table import Table
+    from skylog.audit import NoAuditTopicError
+    from skylog.pipeline.jobs.audit.balance import Period
+    from skylog.pipeline.jobs.audit.books import BalanceQuery
+    from skylog.pipeline.jobs.audit.job import AuditJob
 
-        # The job does not use pandas.
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        if into is not None:
-            Table(into).exists()  # raises an error if something else is there
-        code, runs = NOTHING_TO_JUDGE, 0
+    # The job does not use pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    codes = [NOTHING_TO_JUDGE]
 
-        def compare() -> None:
-            nonlocal code, runs
-            now_ms, began = _now_ms(), time.monotonic()
-            period = Period(since_ms, until_ms) if last_ms is None else Period(max(now_ms - last_ms, 0), now_ms)
-            query = BalanceQuery(
-                period, selection.window_ms, selection.grace_ms, selection.topics, selection.groups, selection.required
-            )
-            try:
-                with run_balance(run.spark, cluster, query, now_ms) as answer:
-                    code = _output(
-                        answer, now_ms, as_json=options.json, with_bytes=with_bytes, into=into, report=report
-                    )
-                    messages = answer.message_count
-            except (BrokerUnreachableError, NoAuditTopicError) as error:
-                if options.once:
-                    fail(str(error), NOTHING_TO_JUDGE if isinstance(error, NoAuditTopicError) else 1)
-                note(f"audit: {error}")
-                return
-            took_s = time.monotonic() - began
-            run.publish(Progress("audit", runs, messages, took_s, -1))
-            runs += 1
-            note(f"audit: {messages:,} messages of the audit topic in {took_s:.1f} s")
+    def query_at(now_ms: int) -> BalanceQuery:
+        period = Period(since_ms, until_ms) if last_ms is None else Period(max(now_ms - last_ms, 0), now_ms)
+        return BalanceQuery(
+            period, selection.window_ms, selection.grace_ms, selection.topics, selection.groups, selection.required
+        )
 
-        schedule = run.schedule if run.schedule.has_rounds else replace(run.schedule, every_s=_PAUSE_S)
-        with plain_errors("audit"):
-            for _ in schedule.rounds(run.stop):
-                compare()
-    raise typer.Exit(code)
+    def tell(answer: BalanceResult, now_ms: int) -> None:
+        codes.append(_output(answer, now_ms, as_json=options.json, with_bytes=with_bytes, report=report))
+
+    def show(progress: Progress) -> None:
+        note(f"audit: {progress.records:,} messages of the audit topic in {progress.seconds:.1f} s")
+
+    try:
+        run_job(AuditJob(query_at, tell, into), cluster, options, show)
+    except NoAuditTopicError as error:
+        fail(str(error), NOTHING_TO_JUDGE)
+    raise typer.Exit(codes[-1])
 
 
-def _output(
-    answer: BalanceResult, now_ms: int, *, as_json: bool, with_bytes: bool, into: str | None, report: Path | None
-) -> int:
+def _output(answer: BalanceResult, now_ms: int, *, as_json: bool, with_bytes: bool, report: Path | None) -> int:
     """Write the result to all requested outputs, one topic at a time. Returns the exit code."""
     from skylog.pipeline.jobs.audit.html_page import HtmlPage
 
@@ -167,8 +146,6 @@ def _output(
     for text in notes:
         note(text)
     sys.stdout.flush()  # the reader of a pipe gets the output before the next run
-    if into is not None:
-        answer.save(into)
     if report is not None:
         page.write(report, _CONCLUSIONS[code], notes, now_ms)
     return code

@@ -10,7 +10,7 @@ import typer
 
 from skylog.cli.options import parse_duration_ms
 from skylog.cli.pipelines.job_options import JobOptions, with_options
-from skylog.cli.pipelines.running import Work, checked_table, running
+from skylog.cli.pipelines.running import checked_table, run_job
 
 _SIZE: Final = re.compile(r"(\d+)\s*(KiB|MiB|GiB|kB|MB|GB|B)?")
 _UNITS_BYTES: Final = {
@@ -89,30 +89,17 @@ def land(
     file_size_bytes = _parse_size(file_size)
     after_ms, keep_ms = parse_duration_ms(merge_after, "--merge-after"), parse_duration_ms(keep, "--keep")
     cluster = options.cluster()
-    work = Work(cluster, topics, warehouse)
-    with running("land", options, work) as run:
-        from skylog.pipeline.jobs.land import ENVELOPE, LandSettings, UpkeepSettings
-        from skylog.pipeline.jobs.land import land as run_land
+    from skylog.pipeline.jobs.land import ENVELOPE, Land, LandSettings, UpkeepSettings
 
-        settings = LandSettings(
-            warehouse,
-            schema=schema or ENVELOPE,
-            event_time=event_time,
-            file_size_bytes=file_size_bytes,
-            upkeep=UpkeepSettings(after_ms, keep_ms) if merge else None,
-            is_audited=audit,
-        )
-        run_land(
-            run.spark,
-            cluster,
-            topics,
-            settings,
-            schedule=run.schedule,
-            stop=run.stop,
-            report=run.report,
-            group=options.group or "land",
-            max_offsets=options.max_offsets,
-        )
+    settings = LandSettings(
+        warehouse,
+        schema=schema or ENVELOPE,
+        event_time=event_time,
+        file_size_bytes=file_size_bytes,
+        upkeep=UpkeepSettings(after_ms, keep_ms) if merge else None,
+        is_audited=audit,
+    )
+    run_job(Land(topics, settings), cluster, options)
 
 
 def _parse_size(text: str) -> int:

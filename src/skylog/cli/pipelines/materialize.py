@@ -11,7 +11,7 @@ import typer
 
 from skylog.cli.options import parse_when
 from skylog.cli.pipelines.job_options import JobOptions, with_options
-from skylog.cli.pipelines.running import Work, checked_table, running
+from skylog.cli.pipelines.running import checked_table, run_in, running
 from skylog.terminal import fail, note
 
 _VERSION: Final = re.compile(r"v(\d+)")
@@ -61,17 +61,12 @@ def materialize(
         raise typer.BadParameter("--as-of and --into require each other", param_hint="--as-of")
     options = replace(options, once=options.once or as_of is not None)
     cluster = options.cluster()
-    work = Work(cluster, [topic], into or table)
-    with running("materialize", options, work) as run:
-        from skylog.pipeline.increments import Increments
-        from skylog.pipeline.jobs.materialize.job import Materialize
-        from skylog.pipeline.runner import run_increments
+    from skylog.pipeline.jobs.materialize import materialize_job
 
+    job = materialize_job(cluster, topic, table, schema, history=history)
+    with running(job, cluster, options) as run:
         cluster.admin().describe_topic(topic)
-        group = options.group or "materialize"
-        increments = Increments(cluster, [topic], max_offsets=options.max_offsets, group=group)
-        job = Materialize(table, topic, schema, increments.end_offsets, history=history)
-        run_increments(job, increments, run.spark, run.schedule, run.stop, run.report)
+        run_in(run, job, cluster, options)
         if as_of is not None and into is not None:
             if run.stop.is_set():
                 fail(f"stopped before the table was up to date; {into} was not written")

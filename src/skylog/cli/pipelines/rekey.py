@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from skylog.cli.pipelines.job_options import IntoPartitions, JobOptions, with_options
-from skylog.cli.pipelines.running import Work, running
-from skylog.terminal import note
+from skylog.cli.pipelines.job_options import IntoPartitions, StreamOptions, with_options
+from skylog.cli.pipelines.running import run_job
+
+
+@dataclass(frozen=True, kw_only=True)
+class RekeyOptions(StreamOptions):
+    """Each pair of topics has its own state."""
+
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            metavar="DIR",
+            help="Directory of the job's state.",
+            show_default="skylog-state/rekey-TOPIC-to-TOPIC",
+        ),
+    ] = None
 
 
 @with_options
@@ -33,17 +48,8 @@ def rekey(
             "--schema", metavar="DDL", help="The fields of the values.", show_default="those of skylog's events"
         ),
     ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            "--state",
-            metavar="DIR",
-            help="Directory of the job's state.",
-            show_default="skylog-state/rekey-TOPIC-to-TOPIC",
-        ),
-    ] = None,
     *,
-    options: JobOptions,
+    options: RekeyOptions,
 ) -> None:
     """Copy a topic under another key, with the same values, headers and timestamps, each record exactly once.
 
@@ -51,19 +57,11 @@ def rekey(
     """
     if into in sources:
         raise typer.BadParameter("a topic cannot be rekeyed into itself", param_hint="--into")
-    state = state or Path("skylog-state", f"rekey-{'-'.join(sources)}-to-{into}")
     cluster = options.cluster()
-    work = Work(cluster, sources, into)
-    with running("rekey", options, work) as run:
-        from skylog.pipeline.event_parser import ENVELOPE
-        from skylog.pipeline.job_definition import JobRun
-        from skylog.pipeline.jobs.rekey import OPTIONS, rekey_job
-        from skylog.pipeline.topic import Topic
+    from skylog.pipeline import Topic
+    from skylog.pipeline.event_parser import ENVELOPE
+    from skylog.pipeline.jobs.rekey import rekey_job
 
-        topic = Topic(into, partitions)
-        if topic.ensure(cluster, sources[0]):
-            note(f"created topic '{into}'")
-        job = rekey_job(sources, topic, key, schema or ENVELOPE)
-        group = options.group or "rekey"
-        how = JobRun(run.schedule, run.stop, run.report, group, options.max_offsets, OPTIONS, state)
-        job.run_with(run.spark, cluster, how)
+    job = rekey_job(sources, Topic(into, partitions), key, schema or ENVELOPE)
+    state = options.state or Path("skylog-state", f"rekey-{'-'.join(sources)}-to-{into}")
+    run_job(job, cluster, replace(options, state=state))

@@ -8,7 +8,7 @@ import typer
 
 from skylog.cli.options import parse_duration_ms
 from skylog.cli.pipelines.job_options import JobOptions, SourceTopics, with_options
-from skylog.cli.pipelines.running import Work, checked_table, running
+from skylog.cli.pipelines.running import checked_table, run_job
 
 
 @with_options
@@ -65,25 +65,18 @@ def rising(
         for text, name in ((period, "--period"), (recent, "--recent"), (bucket, "--bucket"))
     ]
     cluster = options.cluster()
-    work = Work(cluster, topics, into)
-    with running("rising", options, work) as run:
-        from skylog.pipeline.increments import Increments
-        from skylog.pipeline.jobs.rising.job import RankingPublisher, Rising
-        from skylog.pipeline.jobs.rising.ranking import PAGE, RankingPeriod
-        from skylog.pipeline.runner import run_increments
+    from skylog.pipeline.jobs.rising import RankingPeriod, rising_job
+    from skylog.pipeline.jobs.rising.ranking import PAGE
 
-        period_of_views = RankingPeriod(*lengths_ms)
-        with RankingPublisher(cluster, into) as publisher:
-            job = Rising(
-                run.spark,
-                table,
-                topics,
-                period=period_of_views,
-                page=page or PAGE,
-                event=event,
-                top=top,
-                smoothing=smoothing,
-                publisher=publisher,
-            )
-            increments = Increments(cluster, topics, max_offsets=options.max_offsets, group=options.group or "rising")
-            run_increments(job, increments, run.spark, run.schedule, run.stop, run.report)
+    job = rising_job(
+        topics,
+        table,
+        cluster=cluster,
+        into=into,
+        period=RankingPeriod(*lengths_ms),
+        page=page or PAGE,
+        event=event,
+        top=top,
+        smoothing=smoothing,
+    )
+    run_job(job, cluster, options)

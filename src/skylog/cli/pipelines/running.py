@@ -6,7 +6,7 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from threading import Event
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skylog.pipeline.cluster import Cluster
-    from skylog.pipeline.job_definition import Job
-    from skylog.pipeline.runner import Progress
+    from skylog.pipeline.runnable import RunnableJob
+    from skylog.pipeline.runner import Progress, ProgressCallback
     from skylog.pipeline.schedule import Schedule
-    from skylog.pipeline.status_publisher import StatusPublisher
 
 
 def checked_table(path: str | None) -> str | None:
@@ -36,35 +35,22 @@ def checked_table(path: str | None) -> str | None:
     return path
 
 
-class Work(NamedTuple):
-    """The source and target of a job, as the console shows them."""
-
-    cluster: Cluster
-    topics: Sequence[str]
-    into: object = None
-
-    def publisher(self, kind: str) -> StatusPublisher:
-        from skylog.pipeline.status_publisher import StatusPublisher
-
-        where = "" if self.into is None else f" -> {self.into}"
-        return StatusPublisher(self.cluster, f"{kind}: {', '.join(self.topics)}{where}", kind, self.topics)
-
-
 class Running(NamedTuple):
-    """The context of a job. `report` shows progress in the terminal and the console, `publish` only in the console."""
+    """The context of a job that runs. `report` shows progress in the terminal and in the console."""
 
     spark: SparkSession
     schedule: Schedule
     stop: Event
-    report: Callable[[Progress], None]
-    publish: Callable[[Progress], None]
+    report: ProgressCallback
 
 
 @contextmanager
-def running(name: str, options: RunOptions, work: Work) -> Iterator[Running]:
-    """Start Spark for a job and stop it at the end. Publishes the status of the `work` for the console.
+def running(
+    job: RunnableJob, cluster: Cluster, options: RunOptions, show: ProgressCallback | None = None
+) -> Iterator[Running]:
+    """Start Spark for a job and stop it at the end. Publishes the status of the job for the console.
 
-    The first Ctrl-C stops the job after the current batch.
+    The first Ctrl-C stops the job after the current batch. `show` prints the progress in another way than usual.
     """
     every_s, settings = options.every_s, options.spark_settings
     check_requirements(needs_java=not options.master.startswith("sc://"))
@@ -72,39 +58,43 @@ def running(name: str, options: RunOptions, work: Work) -> Iterator[Running]:
     from skylog.spark.session import start_session
 
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    spark = start_session(f"skylog-{name}", options.master, settings)
+    spark = start_session(f"skylog-{job.name}", options.master, settings)
     stop = Event()
 
     def end(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        note(f"{name}: stopping after the current batch; press Ctrl-C again to stop immediately, without data loss")
+        note(f"{job.name}: stopping after the current batch; press Ctrl-C again to stop immediately, without data loss")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    show = _print_json if options.json else _print
+    shown = show or (_print_json if options.json else _print)
     try:
-        with work.publisher(name) as status:
+        with job.status(cluster) as status:
 
             def report(progress: Progress) -> None:
                 status.report(progress)
-                show(progress)
+                shown(progress)
 
-            yield Running(spark, ReportedSchedule(every_s, status.waiting), stop, report, status.report)
+            yield Running(spark, ReportedSchedule(every_s, status.waiting), stop, report)
     finally:
         spark.stop()
 
 
-def run_job(job: Job, cluster: Cluster, options: JobOptions) -> None:
-    """Run a job of `skylog.pipeline` with the options of its command."""
-    with running(job.name, options, Work(cluster, job.reads, job.into.target)) as run:
-        from skylog.pipeline.job_definition import JobRun
+def run_job(job: RunnableJob, cluster: Cluster, options: RunOptions, show: ProgressCallback | None = None) -> None:
+    """Run a job with the options of its command."""
+    with running(job, cluster, options, show) as run:
+        run_in(run, job, cluster, options)
 
-        state = options.state if isinstance(options, StreamOptions) else None
-        group = options.group or job.name
-        how = JobRun(run.schedule, run.stop, run.report, group, options.max_offsets, state=state)
-        job.run_with(run.spark, cluster, how)
+
+def run_in(run: Running, job: RunnableJob, cluster: Cluster, options: RunOptions) -> None:
+    """Run a job in a context that has begun."""
+    from skylog.pipeline.runnable import JobRun
+
+    state = options.state if isinstance(options, StreamOptions) else None
+    group, limit = (options.group or job.name, options.max_offsets) if isinstance(options, JobOptions) else (None, None)
+    job.run_with(run.spark, cluster, JobRun(run.schedule, run.stop, run.report, group, limit, state=state))
 
 
 def _print(progress: Progress) -> None:

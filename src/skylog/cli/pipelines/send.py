@@ -15,7 +15,6 @@ import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_pairs
 from skylog.cli.pipelines.job_options import Once, SourceOptions
-from skylog.cli.pipelines.running import Work
 from skylog.terminal import note, print_json
 
 
@@ -84,13 +83,14 @@ def send(
     from skylog.pipeline.jobs.newsletters.mail import Letterhead
     from skylog.pipeline.jobs.newsletters.sender import Doubt, SendSettings, send_newsletters
     from skylog.pipeline.jobs.newsletters.submission import SmtpServer, Tls
+    from skylog.pipeline.status_publisher import StatusPublisher
 
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     server = SmtpServer(host, port, Tls(tls), user, password, None if ca is None else str(ca))
     settings = SendSettings(server, Letterhead(sender, site, subject), Doubt(in_doubt), age_days)
     settings.check()
     cluster, stop = Cluster(bootstrap, options), _stop_on_signals()
-    with Work(cluster, [topic], f"mail by {host}").publisher("send"):
+    with StatusPublisher(cluster, f"send: {topic} -> mail by {host}", "send", [topic]):
         counts = send_newsletters(cluster, topic, settings, group=group, once=once, stop=stop)
     if json:
         print_json(counts)

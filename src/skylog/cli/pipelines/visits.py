@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
 from skylog.cli.pipelines.job_options import JobOptions, SourceTopics, with_options
-from skylog.cli.pipelines.running import Work, running
+from skylog.cli.pipelines.running import run_job
 
 
 @with_options
@@ -52,26 +51,7 @@ def visits(
             f"expected a form such as attributes.org_id, got '{organisation}'", param_hint="--organisation"
         )
     cluster = options.cluster()
-    work = Work(cluster, topics, f"{_without_password(database)} table {table}")
-    with running("visits", options, work) as run:
-        from skylog.pipeline.increments import Increments
-        from skylog.pipeline.jobs.visits import ORGANISATION_FIELDS, Visits, open_store
-        from skylog.pipeline.runner import run_increments
+    from skylog.pipeline.jobs.visits import ORGANISATION_FIELDS, visits_job
 
-        store = open_store(database, table)
-        fields = ORGANISATION_FIELDS if organisation is None else (organisation,)
-        job = Visits(store, topics, event=event, organisation_fields=fields)
-        increments = Increments(cluster, topics, max_offsets=options.max_offsets, group=options.group or "visits")
-        try:
-            run_increments(job, increments, run.spark, run.schedule, run.stop, run.report)
-        finally:
-            store.close()
-
-
-def _without_password(database: str) -> str:
-    """Return the URL without user and password."""
-    try:
-        address = urlsplit(database)
-        return f"{address.scheme}://{address.hostname or ''}{address.path}"
-    except ValueError:
-        return "a database"
+    fields = ORGANISATION_FIELDS if organisation is None else (organisation,)
+    run_job(visits_job(topics, database, table, event=event, organisation_fields=fields), cluster, options)

@@ -18,8 +18,7 @@ from skylog.pipeline.topic import Topic
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-OPTIONS: Final = {"includeHeaders": "true"}
-"""The options of the data source that the job needs."""
+_OPTIONS: Final = {"includeHeaders": "true"}
 
 
 def rekey(records: DataFrame, key: str, schema: str = ENVELOPE) -> DataFrame:
@@ -35,7 +34,7 @@ def rekey(records: DataFrame, key: str, schema: str = ENVELOPE) -> DataFrame:
 
 
 def rekey_job(sources: Sequence[str], into: Topic, key: str, schema: str = ENVELOPE) -> Job:
-    """Return the job. Run it with OPTIONS, or headers are not copied.
+    """Return the job.
 
     Records with the same key keep the order that they have in a partition of the source.
     """
@@ -43,4 +42,4 @@ def rekey_job(sources: Sequence[str], into: Topic, key: str, schema: str = ENVEL
     def rekeyed(records: DataFrame) -> DataFrame:
         return rekey(records, key, schema)
 
-    return Job(rekeyed, sources, into, schema=None, name="rekey")
+    return Job(rekeyed, sources, into, schema=None, name="rekey", options=_OPTIONS)

@@ -33,6 +33,7 @@ from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic, Meta
 from skylog.protocol.schema import ZERO_UUID
 from skylog.spark.errors import DataLossError, ShortenedLogError
 from skylog.spark.reading.batches import cut
+from skylog.spark.security import PLAINTEXT, Security
 from skylog.spark.wire import BrokerConnection, ConnectionLostError, any_broker
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class FetchSettings(NamedTuple):
     request_timeout_s: float = 30.0
     fail_on_data_loss: bool = True
     read_committed: bool = False
+    security: Security = PLAINTEXT
 
 
 class PartitionFetcher:
@@ -213,7 +215,7 @@ class PartitionFetcher:
     def _find_leader(self) -> BrokerConnection:
         topic, number = self._partition
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        first = any_broker(self._settings.bootstrap, self._settings.request_timeout_s)
+        first = any_broker(self._settings.bootstrap, self._settings.request_timeout_s, self._settings.security)
         response = first.ask(request, first.version(MetadataRequest, _METADATA_VERSION), MetadataResponse)
         first.close()
         leaders = {row.partition_index: row.leader_id for row in response.topics[0].partitions}
@@ -223,7 +225,7 @@ class PartitionFetcher:
                 f"{self._partition} has no leader: {ErrorCode(response.topics[0].error_code).name}"
             )
         self._topic_id = response.topics[0].topic_id
-        return BrokerConnection(*addresses[leaders[number]], self._settings.request_timeout_s)
+        return BrokerConnection(*addresses[leaders[number]], self._settings.request_timeout_s, self._settings.security)
 
     def _list_offset(self, timestamp: int) -> int:
         connection = self._leader()

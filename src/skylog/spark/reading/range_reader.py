@@ -8,7 +8,7 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from skylog.spark.kafka_settings import is_read_committed, needs_library
+from skylog.spark.kafka_settings import is_read_committed
 from skylog.spark.reading.batches import batches_in_range, payloads
 from skylog.spark.reading.columns import RecordColumns
 from skylog.spark.reading.fetcher import FetchSettings, PartitionFetcher
@@ -17,6 +17,7 @@ from skylog.spark.reading.options import ReadOptions
 from skylog.spark.reading.ranges import ReadRange
 from skylog.spark.reading.transactions import committed_batches
 from skylog.spark.schema import arrow_schema, record_schema
+from skylog.spark.security import Security, needs_library
 
 DEFAULT_FETCH_BYTES = 8 << 20
 
@@ -57,4 +58,5 @@ def fetch_settings(options: ReadOptions) -> FetchSettings:
         request_timeout_s=int(kafka.get("request.timeout.ms", 30_000)) / 1000,
         fail_on_data_loss=options.fail_on_data_loss,
         read_committed=is_read_committed(kafka),
+        security=Security.of(kafka),
     )

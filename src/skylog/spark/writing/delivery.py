@@ -159,4 +159,4 @@ def new_manifest(
 
 
 def _leaders(options: WriteOptions) -> Leaders:
-    return Leaders(options.bootstrap, options.request_timeout_ms / 1000)
+    return Leaders(options.bootstrap, options.request_timeout_ms / 1000, options.security)

@@ -207,6 +207,7 @@ class Publisher:
             patience_s=self._options.delivery_timeout_s,
             request_timeout_s=self._options.request_timeout_ms / 1000,
             fail_on_data_loss=False,
+            security=self._options.security,
         )
         sequence = queue.next_sequence
         with closing(PartitionFetcher(settings, queue.partition)) as fetcher:

@@ -12,6 +12,7 @@ from skylog.records.compression import Codec
 from skylog.spark.errors import OptionError
 from skylog.spark.given_options import source_options
 from skylog.spark.reading.options import BOOTSTRAP, KAFKA_PREFIX, ReadOptions
+from skylog.spark.security import Security
 
 _UNSUPPORTED: Final = {
     "key.serializer": "keys are bytes or strings; convert them with DataFrame operations",
@@ -61,6 +62,10 @@ class WriteOptions:
     @property
     def bootstrap(self) -> str:
         return self.kafka["bootstrap.servers"]
+
+    @property
+    def security(self) -> Security:
+        return Security.of(self.kafka)
 
     @property
     def codec(self) -> Codec:
@@ -131,11 +136,7 @@ def _check(options: WriteOptions) -> None:
     for key, reason in _UNSUPPORTED.items():
         if key in options.kafka:
             raise OptionError(f"option '{KAFKA_PREFIX}{key}' is not supported: {reason}")
-    protocol = options.kafka.get("security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise OptionError(
-            f"option '{KAFKA_PREFIX}security.protocol={protocol}': the sink supports PLAINTEXT only; write to a "
-            "PLAINTEXT listener"
-        )
+    if options.security.is_encrypted:
+        _ = options.security.context()  # raises OptionError if a certificate cannot be read
     _ = options.codec, options.batch_bytes, options.request_timeout_ms, options.delivery_timeout_s, options.max_block_s
     _ = options.transaction_timeout_ms

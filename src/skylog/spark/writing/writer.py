@@ -84,7 +84,7 @@ class SkylogWriter(DataSourceArrowWriter):
 
 def stage(options: WriteOptions, schema: StructType, batches: Iterator[pa.RecordBatch], file: StagingFile) -> None:
     """Encode the rows of a task into its file."""
-    with Leaders(options.bootstrap, options.request_timeout_ms / 1000) as leaders:
+    with Leaders(options.bootstrap, options.request_timeout_ms / 1000, options.security) as leaders:
         columns = RowColumns(schema, options.topic, TargetTopics(leaders, options).partition_count)
         for rows in _chunks(batches):
             records, targets = columns.records(rows)

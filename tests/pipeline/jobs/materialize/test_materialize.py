@@ -7,7 +7,6 @@ import random
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -15,15 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from skylog import Admin, Producer
 from skylog.model import TopicPartition
+from skylog.pipeline import Cluster
 from skylog.pipeline.increments import Increments
-from skylog.pipeline.jobs.materialize import (
-    AsOfError,
-    Materialize,
-    as_of,
-    offsets_at,
-)
-from skylog.pipeline.runner import Progress, run_increments
-from skylog.pipeline.schedule import ONCE
+from skylog.pipeline.jobs.materialize import AsOfError, as_of, materialize_job, offsets_at
+from skylog.pipeline.runnable import JobRun
+from skylog.pipeline.runner import Progress
 from skylog.pipeline.table import Table, TableError, TableSchemaError
 from skylog.testing import BrokerProcess, consume, produce, wait_until
 from tests.pipeline.delta_readers import query
@@ -103,9 +98,8 @@ def run(
     history: bool = True,
 ) -> list[Progress]:
     told: list[Progress] = []
-    increments = Increments(log.bootstrap, [log.topic], max_offsets=max_offsets)
-    job = Materialize(path, log.topic, schema, increments.end_offsets, history=history)
-    run_increments(job, increments, spark, ONCE, Event(), told.append)
+    job = materialize_job(log.bootstrap, log.topic, path, schema, history=history)
+    job.run_with(spark, Cluster(log.bootstrap), JobRun(report=told.append, max_offsets=max_offsets))
     return told
 
 
@@ -142,7 +136,7 @@ def test_a_table_that_is_optimized_between_two_increments_goes_on(
     spark: SparkSession, changelog: Changelog, tmp_path: Path
 ) -> None:
     increments = Increments(changelog.bootstrap, [changelog.topic])
-    job = Materialize(tmp_path, changelog.topic, SCHEMA, increments.end_offsets, history=False)
+    job = materialize_job(changelog.bootstrap, changelog.topic, tmp_path, SCHEMA, history=False).steps()
     done = job.done()
     for key in ("ada", "bob", "ada"):
         produce(changelog.bootstrap, changelog.topic, [{"name": key, "age": 36}], key=key)

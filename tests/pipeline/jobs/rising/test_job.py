@@ -7,7 +7,6 @@ import random
 import time
 import uuid
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -15,11 +14,12 @@ from pyspark.sql import SparkSession
 
 from skylog import Admin, Producer
 from skylog.events import EventLog
+from skylog.pipeline import Cluster
+from skylog.pipeline import events as parsed
 from skylog.pipeline.increments import Increments
-from skylog.pipeline.jobs.rising import RankingPeriod, Rising, page_views, rising
-from skylog.pipeline.jobs.rising.job import RankingPublisher
-from skylog.pipeline.runner import run_increments
-from skylog.pipeline.schedule import ONCE
+from skylog.pipeline.jobs.rising import RankingPeriod, page_views, rising, rising_job
+from skylog.pipeline.jobs.rising.job import OpenRanking
+from skylog.pipeline.runnable import JobRun
 from skylog.pipeline.table import Table, TableError
 from skylog.testing import BrokerProcess, consume, produce
 from tests.pipeline.delta_readers import query
@@ -46,11 +46,17 @@ def produce_views(bootstrap: str, topic: str, views: list[tuple[str, int]]) -> N
             producer.send(topic, event, timestamp_ms=NOW_MS - ago_ms)
 
 
-def run(spark: SparkSession, bootstrap: str, topic: str, table: Path, into: str | None = None, **options: Any) -> None:
-    publisher = None if into is None else RankingPublisher(bootstrap, into)
-    job = Rising(spark, table, [topic], period=options.pop("period", PERIOD), publisher=publisher)
-    increments = Increments(bootstrap, [topic], **options)
-    run_increments(job, increments, spark, ONCE, Event(), lambda _: None)
+def run(
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    table: Path,
+    into: str | None = None,
+    period: RankingPeriod = PERIOD,
+    max_offsets: int | None = None,
+) -> None:
+    job = rising_job([topic], table, cluster=bootstrap, into=into, period=period)
+    job.run_with(spark, Cluster(bootstrap), JobRun(max_offsets=max_offsets))
 
 
 def table_rows(table: Path) -> list[dict[str, Any]]:
@@ -80,7 +86,7 @@ def test_portions_restarts_and_late_events_make_no_difference(topics: Topics, to
         run(topics.spark, topics.bootstrap, topic, tmp_path, f"{topic}-out", max_offsets=250)
     assert len(Table(tmp_path).history()) > 3
     columns = ["rank", "page", "score", "views", "expected", "total", "unix_millis(window_end) AS end_ms"]
-    at_once = rising(page_views(topics.read(topic)), PERIOD).selectExpr(*columns).orderBy("rank").collect()
+    at_once = rising(page_views(parsed(topics.read(topic))), PERIOD).selectExpr(*columns).orderBy("rank").collect()
     assert table_rows(tmp_path) == [row.asDict() for row in at_once]
     assert table_rows(tmp_path)[0]["page"] == "/hot"
     ranks = {row["page"]: row["rank"] for row in table_rows(tmp_path)}
@@ -121,7 +127,7 @@ def test_a_ranking_that_a_crash_kept_from_its_table_is_made_at_the_next_start(
     produce_views(topics.bootstrap, topic, [("/early", 3 * HOUR_MS)] * 5)
     run(topics.spark, topics.bootstrap, topic, tmp_path)
     produce_views(topics.bootstrap, topic, [("/late", 0)] * 5)
-    monkeypatch.setattr(Rising, "_rank", interrupt)
+    monkeypatch.setattr(OpenRanking, "_rank", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(topics.spark, topics.bootstrap, topic, tmp_path)
     monkeypatch.undo()
@@ -135,7 +141,7 @@ def test_jobs_of_other_topics_count_into_one_table(topics: Topics, topic: str, t
     """Both have opened it before the other's counts are there."""
     names = (topic, f"{topic}-other")
     Admin(topics.bootstrap).create_topic(names[1], partitions=1)
-    jobs = [Rising(topics.spark, tmp_path, [name], period=PERIOD) for name in names]
+    jobs = [rising_job([name], tmp_path, period=PERIOD).steps() for name in names]
     assert [job.done() for job in jobs] == [None, None]
     for name, job in zip(names, jobs, strict=True):
         produce_views(topics.bootstrap, name, [("/page", 0)] * 5)
@@ -170,6 +176,7 @@ def test_one_wrong_clock_does_not_push_all_others_out(topics: Topics, topic: str
     produce(topics.bootstrap, topic, [b"no event", None, {"event": "page.view", "attributes": {}}, {"event": "other"}])
     run(topics.spark, topics.bootstrap, topic, tmp_path)
     assert [(row["page"], row["end_ms"]) for row in table_rows(tmp_path)] == [("/page", NOW_MS)]
+    assert sorted(query(f"{tmp_path}__unparsed", "SELECT reason FROM t")) == [("no value",), ("not a JSON object",)]
 
 
 def test_buckets_of_another_size_are_refused(topics: Topics, topic: str, tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from skylog.events.envelope import Envelope
+from skylog.pipeline import events as parsed
+from skylog.pipeline import unparsed
 from skylog.pipeline.jobs.visits import ANY_EVENT, ORGANISATION_FIELDS, PAGE_VIEW, visits
-from skylog.pipeline.jobs.visits.counting import NO_DAY, NO_EVENT, NO_ORGANISATION, tally
+from skylog.pipeline.jobs.visits.counting import NO_DAY, NO_EVENT, NO_ORGANISATION, schema_of, tally
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+SCHEMA = schema_of(ORGANISATION_FIELDS)
 A_VIEW = '{"event": "page.view", "attributes": {"org_id": "acme"}}'
 
 
@@ -70,7 +73,7 @@ def test_a_day_is_one_of_utc_wherever_the_session_is(spark: SparkSession, zone: 
 
 
 def test_what_cannot_be_counted_is_told_and_stops_nothing(spark: SparkSession) -> None:
-    no_events = [
+    no_objects = [
         None,
         b"",
         b"\xff\xfe",
@@ -80,16 +83,27 @@ def test_what_cannot_be_counted_is_told_and_stops_nothing(spark: SparkSession) -
         '{"even',
         "[" * 5000,
         '{"a":' * 5000,
-        '{"attributes": {}}',
+        "{'event': 'page.view'}",
+        '{"event": "page.view", "attributes": {"org_id": NaN}}',
+        '{"event": "page.view", "attributes": "acme"}',
     ]
-    no_events += ["{'event': 'page.view'}", '{"event": "page.view", "attributes": {"org_id": NaN}}']
-    no_events += ['{"event": "page.view", "attributes": "acme"}']
+    no_events = ['{"attributes": {}}']
     without = ['""', "null", '"a\\u0000b"', '"' + "o" * 256 + '"']
     without_organisation = [f'{{"event": "page.view", "attributes": {{"org_id": {value}}}}}' for value in without]
     without_organisation += ['{"event": "page.view"}']
-    frame = records(spark, *no_events, *without_organisation, '{"event": "page.share"}', event({"org_id": "o" * 255}))
-    faults = Counter({row.fault: row.visits for row in tally(frame, PAGE_VIEW, ORGANISATION_FIELDS).collect()})
+    events: list[str | bytes] = [
+        *no_events,
+        *without_organisation,
+        '{"event": "page.share"}',
+        event({"org_id": "o" * 255}),
+    ]
+    frame = records(spark, *no_objects, *events)
+    rows = tally(parsed(frame, SCHEMA), PAGE_VIEW, ORGANISATION_FIELDS).collect()
+    faults = Counter({row.fault: row.visits for row in rows})
     assert faults == {NO_EVENT: len(no_events), NO_ORGANISATION: len(without_organisation), None: 1}
+    places = [(None, "t", 0, 0)]
+    whole = spark.createDataFrame(places, "key binary, topic string, partition int, offset long").crossJoin(frame)
+    assert unparsed(whole, SCHEMA).count() == len(no_objects)
 
 
 def test_times_that_are_no_dates_are_told_and_the_last_date_is_one(spark: SparkSession) -> None:
@@ -97,7 +111,7 @@ def test_times_that_are_no_dates_are_told_and_the_last_date_is_one(spark: SparkS
     times = ", ".join(f"({time_us})" for time_us in (-1, 0, end_us - 1, end_us, 2**62))
     columns = f"CAST('{A_VIEW}' AS BINARY) AS value, TIMESTAMP_MICROS(us) AS timestamp"
     frame = spark.sql(f"SELECT {columns} FROM VALUES {times} AS times(us)")
-    rows = tally(frame, PAGE_VIEW, ORGANISATION_FIELDS).collect()
+    rows = tally(parsed(frame, SCHEMA), PAGE_VIEW, ORGANISATION_FIELDS).collect()
     assert {(row.fault, row.day): row.visits for row in rows} == {
         (NO_DAY, None): 3,
         (None, date(1970, 1, 1)): 1,

@@ -13,8 +13,11 @@ from pyspark.sql import SparkSession
 
 from skylog import Admin, Producer
 from skylog.events import EventLog
+from skylog.pipeline import OffsetsMovedError
+from skylog.pipeline.function_job import FunctionJob
 from skylog.pipeline.increments import Increments
-from skylog.pipeline.jobs.visits import OffsetsMovedError, Visits, open_store
+from skylog.pipeline.jobs.visits import visits_job
+from skylog.pipeline.jobs.visits.job import VisitTable
 from skylog.pipeline.runner import Progress, run_increments
 from skylog.pipeline.schedule import CONTINUOUS, ONCE, Schedule
 from skylog.testing import BrokerProcess, ManualClock, produce
@@ -45,7 +48,7 @@ class Site:
 
     def count(
         self,
-        job: Visits,
+        job: FunctionJob,
         schedule: Schedule = ONCE,
         stop: Event | None = None,
         told: list[Progress] | None = None,
@@ -56,7 +59,7 @@ class Site:
         run_increments(job, increments, self.spark, schedule, stop or Event(), report)
 
     @contextmanager
-    def counting(self, job: Visits) -> Iterator[None]:
+    def counting(self, job: FunctionJob) -> Iterator[None]:
         """The job runs, without a pause, in the block."""
         stop, failures = Event(), list[BaseException]()
 
@@ -88,11 +91,9 @@ def site(spark: SparkSession, skylog_broker: BrokerProcess) -> Iterator[Site]:
     found.close()
 
 
-@contextmanager
-def visits(database: str, table: str, topics: Sequence[str]) -> Iterator[Visits]:
-    store = open_store(database, table)
-    yield Visits(store, topics)
-    store.close()
+def visits(database: str, table: str, topics: Sequence[str]) -> FunctionJob:
+    """The steps of the job, for use in `with`."""
+    return visits_job(topics, database, table).steps()
 
 
 def test_events_go_in_and_counts_by_organisation_and_day_are_seen_to_change(
@@ -167,17 +168,20 @@ def test_a_job_that_another_has_overtaken_ends_and_has_counted_nothing_twice(
     assert contents(database, table) == {("acme", "2024-05-01"): 2, ("apex", "2024-05-01"): 1}
 
 
-def test_records_that_cannot_be_counted_are_told_and_left_out(
+def test_events_that_cannot_be_counted_are_told_and_records_that_do_not_parse_are_kept(
     site: Site, database: str, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    produce(site.bootstrap, site.topic, [b"no event", b"\xff", b'{"event": "page.view"}'])
+    produce(site.bootstrap, site.topic, [b"no event", b"\xff", b'{"event": "page.view"}', b'{"a": 1}'])
     site.visit("acme")
     with visits(database, table, [site.topic]) as job, caplog.at_level(logging.WARNING, "skylog.pipeline.jobs.visits"):
         site.count(job)
     assert contents(database, table) == {("acme", "2024-05-01"): 1}
-    assert job.faults == {"no event": 2, "no organisation": 1}
-    assert "2 × no event (2 so far)" in caplog.text
+    assert "1 × no event (1 so far)" in caplog.text
     assert "1 × no organisation (1 so far)" in caplog.text
+    kept = VisitTable(database, table).for_unparsed().open()
+    assert sum(kept.offsets([site.topic]).values()) == 6  # with the offsets, so that no record is kept twice
+    assert kept.has_rows()
+    kept.close()
 
 
 def test_a_topic_may_join_or_leave_and_is_counted_once(site: Site, database: str, table: str) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from skylog.pipeline.jobs.audit.balance import Period, balance
+from skylog.pipeline.jobs.audit.job import AuditJob
 from skylog.pipeline.jobs.audit.reports import reports
 
-__all__ = ["Period", "balance", "reports"]
+__all__ = ["AuditJob", "Period", "balance", "reports"]

@@ -1,13 +1,13 @@
 """The job `land`: loads topics into a warehouse of Delta tables, each record exactly once. See docs/warehouse.md."""
 
-from skylog.pipeline.jobs.land.job import LandJob, LandSettings
-from skylog.pipeline.jobs.land.run import land
+from skylog.pipeline.jobs.land.job import LandSettings
+from skylog.pipeline.jobs.land.run import Land, land
 from skylog.pipeline.jobs.land.transform import ENVELOPE, event_schema, events_frame, unparsed_frame
 from skylog.pipeline.jobs.land.upkeep import UpkeepSettings
 
 __all__ = [
     "ENVELOPE",
-    "LandJob",
+    "Land",
     "LandSettings",
     "UpkeepSettings",
     "event_schema",

@@ -1,4 +1,4 @@
-"""The job: writes increments of topics to tables, one table per topic and one for its unparsed records."""
+"""The steps of the job: writes increments of topics to tables, one table per topic and one for its unparsed records."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LandSettings:
     is_audited: bool = True
 
 
-class LandJob:
+class LandSteps:
     """Writes increments to the tables of `topics`. See `skylog.pipeline.runner.IncrementalJob`."""
 
     name = NAME

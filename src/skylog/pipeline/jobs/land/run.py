@@ -7,15 +7,15 @@ from contextlib import ExitStack, closing
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-from skylog.model import check_topic_name
 from skylog.pipeline.cluster import Cluster
 from skylog.pipeline.delta.errors import TableError
 from skylog.pipeline.delta.storage import Storage
 from skylog.pipeline.increments import Increments
-from skylog.pipeline.jobs.land.job import NAME, LandJob, LandSettings
+from skylog.pipeline.jobs.land.job import NAME, LandSettings, LandSteps
 from skylog.pipeline.jobs.land.reports import AuditReporter
 from skylog.pipeline.jobs.land.transform import PARTITIONED_BY, event_schema
 from skylog.pipeline.jobs.land.upkeep import Upkeep, keeping_up
+from skylog.pipeline.runnable import JobRun, RunnableJob
 from skylog.pipeline.runner import ProgressCallback, run_increments
 from skylog.pipeline.schedule import ONCE, Schedule
 from skylog.pipeline.table import UNPARSED, Table
@@ -25,6 +25,28 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_OFFSETS: Final = 2_000_000
 _TASK_BYTES: Final = 64 << 20  # the input of one writing task, so that several tasks write a large hour
+
+
+class Land(RunnableJob):
+    """The job: loads topics into tables of the same names, from the end of the tables."""
+
+    def __init__(self, topics: Sequence[str], settings: LandSettings) -> None:
+        super().__init__(NAME, topics, Storage.of(settings.warehouse).uri)
+        _check_topics(self.reads)
+        self._settings = settings
+
+    def run_with(self, spark: SparkSession, cluster: Cluster, run: JobRun) -> None:
+        settings, session = self._settings, _session(spark, self._settings)
+        with ExitStack() as stack:
+            reporter = stack.enter_context(closing(AuditReporter(cluster))) if settings.is_audited else None
+            steps = LandSteps(session, settings, event_schema(settings.schema), self.reads, reporter)
+            limit, group = run.max_offsets, run.group
+            increments = Increments(cluster, self.reads, max_offsets=limit, group=group, options=run.options)
+            if settings.upkeep is not None:
+                upkeep = Upkeep(tables(settings, self.reads), settings.upkeep)
+                every_s = None if run.schedule.every_s is None else settings.upkeep.every_s
+                stack.enter_context(keeping_up(upkeep, every_s, run.stop))
+            run_increments(steps, increments, session, run.schedule, run.stop, run.report)
 
 
 def land(
@@ -47,19 +69,8 @@ def land(
     `options` are those of the data source, such as failOnDataLoss. The progress is committed to `group`. Raises
     TableError, SchemaError, JobError, and the errors of the data source.
     """
-    topics = list(dict.fromkeys(topics))
-    _check_topics(topics)
-    cluster, stop = Cluster.of(cluster), stop or Event()
-    session = _session(spark, settings)
-    with ExitStack() as stack:
-        reporter = stack.enter_context(closing(AuditReporter(cluster))) if settings.is_audited else None
-        job = LandJob(session, settings, event_schema(settings.schema), topics, reporter)
-        increments = Increments(cluster, topics, max_offsets=max_offsets, group=group, options=options)
-        if settings.upkeep is not None:
-            upkeep = Upkeep(tables(settings, topics), settings.upkeep)
-            every_s = None if schedule.every_s is None else settings.upkeep.every_s
-            stack.enter_context(keeping_up(upkeep, every_s, stop))
-        run_increments(job, increments, session, schedule, stop, report)
+    run = JobRun(schedule, stop or Event(), report, group, max_offsets, options or {})
+    Land(topics, settings).run_with(spark, Cluster.of(cluster), run)
 
 
 def tables(settings: LandSettings, topics: Sequence[str]) -> list[Table]:
@@ -74,7 +85,6 @@ def tables(settings: LandSettings, topics: Sequence[str]) -> list[Table]:
 
 def _check_topics(topics: Sequence[str]) -> None:
     for topic in topics:
-        check_topic_name(topic)
         if topic.startswith(("_", ".")):
             raise TableError(f"cannot land topic '{topic}': readers ignore directories whose names begin with _ or .")
         if topic.endswith(UNPARSED):

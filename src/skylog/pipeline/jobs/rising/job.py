@@ -15,9 +15,9 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
@@ -25,7 +25,8 @@ from skylog.pipeline.cluster import Cluster
 from skylog.pipeline.delta.errors import TableError
 from skylog.pipeline.delta.reading import read_files
 from skylog.pipeline.delta.table_log import TableLog
-from skylog.pipeline.increments import Increment, Offsets
+from skylog.pipeline.increments import Offsets
+from skylog.pipeline.job_definition import Job
 from skylog.pipeline.jobs.rising.ranking import (
     PAGE,
     SMOOTHING,
@@ -74,79 +75,91 @@ class RankingPublisher:
             for page in sorted(set(before) - pages.keys()):
                 self._producer.send(self._topic, None, page)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._producer.close()
 
 
-class Rising:
-    """Keeps the ranking in the table at `path` up to date, and in a topic if there is a `publisher`.
+@dataclass(frozen=True)
+class Ranking:
+    """The sink of the job: takes bucket counts, and keeps the ranking in the table at `path` up to date.
 
-    job = Rising(spark, "rising", ["events"], period=RankingPeriod())
-    run_increments(job, Increments(cluster, ["events"]), spark, CONTINUOUS, stop, report)
+    It also publishes the ranking to the topic `into` of `cluster`, if set.
     """
 
-    name = "rising"
+    path: str | os.PathLike[str]
+    period: RankingPeriod = field(default_factory=RankingPeriod)
+    top: int = TOP
+    smoothing: float = SMOOTHING
+    cluster: Cluster = field(default_factory=Cluster)
+    into: str | None = None
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        path: str | os.PathLike[str],
-        topics: Sequence[str],
-        *,
-        period: RankingPeriod | None = None,
-        page: str = PAGE,
-        event: str = VIEW,
-        top: int = TOP,
-        smoothing: float = SMOOTHING,
-        publisher: RankingPublisher | None = None,
-    ) -> None:
-        self._spark = spark
-        self._topics = topics
-        ranked = Table(path)
-        self._ranking = ranked.open()
-        self._counts = Table(ranked.storage.sibling(COUNTS).uri).open()
-        self._period = period or RankingPeriod()
-        self._page, self._event = page, event
-        self._top, self._smoothing = top, smoothing
+    @property
+    def target(self) -> str:
+        return self.into or self._table.target
+
+    @property
+    def _table(self) -> Table:
+        return Table(self.path)
+
+    def open(self) -> OpenRanking:
+        return OpenRanking(self, None if self.into is None else RankingPublisher(self.cluster, self.into))
+
+    def for_unparsed(self) -> Table:
+        return self._table.for_unparsed()
+
+
+class OpenRanking:
+    """The ranking during a run. See `skylog.pipeline.sink.OpenSink`."""
+
+    def __init__(self, settings: Ranking, publisher: RankingPublisher | None) -> None:
+        table = Table(settings.path)
+        self._ranking = table.open()
+        self._counts = Table(table.storage.sibling(COUNTS).uri).open()
+        self._period = settings.period
+        self._top, self._smoothing = settings.top, settings.smoothing
         self._publisher = publisher
-        self._done: Offsets = {}
+        self._topics: Collection[str] = ()
 
-    def done(self) -> Offsets | None:
+    def offsets(self, topics: Collection[str]) -> Offsets:
         """Return the end offsets of the counts. Also commits and publishes the ranking if a crash prevented that."""
-        offsets = self._done = self._counts.offsets(self._topics)
-        ranked = self._ranking.offsets(self._topics)
+        from pyspark.sql import SparkSession
+
+        self._topics = topics
+        offsets = self._counts.offsets(topics)
+        ranked = self._ranking.offsets(topics)
         if not offsets:
-            return None
+            return {}
         assert self._counts.log is not None
         self._check_bucket(self._counts.log)
         if ranked != offsets:
-            self._rank(offsets)
+            self._rank(SparkSession.active(), offsets)
         self._publish()
         return offsets
 
-    def apply(self, records: DataFrame, increment: Increment) -> None:
-        latest_ms = time.time_ns() // 1_000_000 + MAX_AHEAD_MS
-        views = page_views(records, self._page, self._event).where(F.unix_millis("timestamp") <= latest_ms)
-        counts = bucket_counts(views, self._period)
-        retried(lambda: self._count(counts, increment.end))
-        self._done = increment.end
-        self._rank(increment.end)
+    def write(
+        self, rows: DataFrame, before: Offsets, after: Offsets, before_commit: Callable[[], None] = lambda: None
+    ) -> None:
+        retried(lambda: self._count(rows, before, after, before_commit))
+        self._rank(rows.sparkSession, after)
         self._publish()
 
-    def _count(self, counts: DataFrame, end: Offsets) -> None:
+    def has_rows(self) -> bool:
+        return self._counts.has_rows()
+
+    def close(self) -> None:
+        if self._publisher is not None:
+            self._publisher.close()
+
+    def _count(self, counts: DataFrame, before: Offsets, after: Offsets, before_commit: Callable[[], None]) -> None:
         """Add counts to the newest ones, which may be of other topics, too."""
         log = self._counts.refresh()
         if log is not None:
             is_one_task = are_few(log.files()) and has_one_partition(counts)
-            counts = merge_counts(self._kept_counts(log), counts, is_one_task=is_one_task)
-        self._counts.replace(counts, self._done, end, {_BUCKET: str(self._period.bucket_ms)})
+            kept = self._kept_counts(counts.sparkSession, log)
+            counts = merge_counts(kept, counts, is_one_task=is_one_task)
+        self._counts.replace(counts, before, after, {_BUCKET: str(self._period.bucket_ms)}, before_commit)
 
-    def _rank(self, after: Offsets) -> None:
+    def _rank(self, spark: SparkSession, after: Offsets) -> None:
         """Replace the ranking by that of the newest counts."""
 
         def rank() -> None:
@@ -154,21 +167,17 @@ class Rising:
             log = self._counts.refresh()
             assert log is not None
             before = {} if ranked is None else ranked.offsets(self._topics)
-            rows = ranking(self._read(log), self._period, self._top, self._smoothing).localCheckpoint()
+            rows = ranking(_read(spark, log), self._period, self._top, self._smoothing).localCheckpoint()
             self._ranking.replace(rows, before, after, {RANKING: json.dumps(_ranking_json(rows))})
 
         retried(rank)
 
-    def _kept_counts(self, log: TableLog) -> DataFrame:
+    def _kept_counts(self, spark: SparkSession, log: TableLog) -> DataFrame:
         """Return the counts so far, without buckets that are no longer in the period."""
-        counts = self._read(log)
+        counts = _read(spark, log)
         bounds: list[Any] = [file.largest.get("newest_ms") for file in log.files()]
         newest = counts.agg(F.max("newest_ms")).collect()[0][0] if None in bounds else max(bounds, default=None)
         return counts if newest is None else counts.where(F.col("bucket_ms") >= self._period.start_of(newest))
-
-    def _read(self, log: TableLog) -> DataFrame:
-        rows = read_files(self._spark, log)
-        return rows.coalesce(1) if are_few(log.files()) else rows
 
     def _check_bucket(self, log: TableLog) -> None:
         found = next((each.facts[_BUCKET] for each in log.history(_FEW) if _BUCKET in each.facts), None)
@@ -185,6 +194,34 @@ class Rising:
             ]
             if found:
                 self._publisher.publish(found[0], found[1] if len(found) > 1 else ())
+
+
+def rising_job(
+    topics: Sequence[str],
+    path: str | os.PathLike[str],
+    *,
+    cluster: Cluster | str | None = None,
+    into: str | None = None,
+    period: RankingPeriod | None = None,
+    page: str = PAGE,
+    event: str = VIEW,
+    top: int = TOP,
+    smoothing: float = SMOOTHING,
+) -> Job:
+    """Return the job that keeps the ranking in the table at `path` up to date, and in the topic `into` of `cluster`."""
+    ranked = Ranking(path, period or RankingPeriod(), top, smoothing, Cluster.of(cluster), into)
+
+    def rising(events: DataFrame) -> DataFrame:
+        latest_ms = time.time_ns() // 1_000_000 + MAX_AHEAD_MS
+        views = page_views(events, page, event).where(F.unix_millis("timestamp") <= latest_ms)
+        return bucket_counts(views, ranked.period)
+
+    return Job(rising, topics, ranked)
+
+
+def _read(spark: SparkSession, log: TableLog) -> DataFrame:
+    rows = read_files(spark, log)
+    return rows.coalesce(1) if are_few(log.files()) else rows
 
 
 def _ranking_json(rows: DataFrame) -> dict[str, Any]:

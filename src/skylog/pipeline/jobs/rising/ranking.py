@@ -26,7 +26,6 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from skylog.errors import ConfigError
-from skylog.pipeline.event_parser import all_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -66,10 +65,10 @@ class RankingPeriod:
         return now_ms - now_ms % self.bucket_ms + self.bucket_ms - self.length_ms
 
 
-def page_views(records: DataFrame, page: str = PAGE, event: str = VIEW) -> DataFrame:
-    """Return (page, timestamp) of the records that are views. `page` is the SQL expression of the page in an event."""
-    fields = all_fields(records).where(F.col("event") == event)
-    return fields.select(F.expr(page).cast("string").alias("page"), "record.timestamp").where("page IS NOT NULL")
+def page_views(events: DataFrame, page: str = PAGE, event: str = VIEW) -> DataFrame:
+    """Return (page, timestamp) of the events that are views. `page` is the SQL expression of the page in an event."""
+    views = events.where(F.col("event") == event)
+    return views.select(F.expr(page).cast("string").alias("page"), "record.timestamp").where("page IS NOT NULL")
 
 
 def bucket_counts(views: DataFrame, period: RankingPeriod) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Counts visits in records of a topic, by organisation and day. Independent of offsets and databases.
+"""Counts visits in events of a topic, by organisation and day. Independent of offsets and databases.
 
 Events are those of `skylog.events`. The day is the UTC day of the record's timestamp, whatever the session's time zone.
 An organisation is a text or a number. Values that some database rejects as a key (empty, with a NUL, more than 255
@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
-from pyspark.sql.types import StringType, StructField, StructType
 
-from skylog.pipeline.event_parser import FIELDS, parse
+from skylog.pipeline.event_parser import events as parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,17 +37,17 @@ def visits(
     events: DataFrame, event: str = PAGE_VIEW, organisation_fields: Sequence[str] = ORGANISATION_FIELDS
 ) -> DataFrame:
     """Return organisation, day and visits, from records with the data source's columns `value` and `timestamp`."""
-    counted = tally(events, event, organisation_fields)
+    counted = tally(parsed(events, schema_of(organisation_fields)), event, organisation_fields)
     return counted.where("fault IS NULL").select("organisation", "day", "visits")
 
 
 def tally(events: DataFrame, event: str, organisation_fields: Sequence[str]) -> DataFrame:
-    """Return the visits, and the number of skipped records by `fault`, without organisation and day.
+    """Return the visits, and the number of skipped events by `fault`, without organisation and day.
 
-    Events with another name are ignored.
+    `events` are parsed by `schema_of`. Events with another name are ignored.
     """
-    rows = parse(events, _schema(organisation_fields)).withColumn("time_us", F.unix_micros("timestamp"))
-    name = F.col(f"{FIELDS}.event")
+    rows = events.withColumn("time_us", F.unix_micros("record.timestamp"))
+    name = F.col("event")
     if event != ANY_EVENT:
         rows = rows.where(name.isNull() | (name == event))
     organisation = F.coalesce(*(_field(path) for path in organisation_fields))
@@ -67,21 +66,27 @@ def tally(events: DataFrame, event: str, organisation_fields: Sequence[str]) -> 
 
 
 def _field(path: str) -> Column:
-    column = F.col(FIELDS)
-    for name in path.split("."):
+    first, *others = path.split(".")
+    column = F.col(_quoted(first))
+    for name in others:
         column = column.getField(name)
     return column
 
 
-def _schema(paths: Sequence[str]) -> StructType:
-    """Return the schema of the event's name and the fields at dotted `paths`. Other fields are not parsed."""
+def schema_of(organisation_fields: Sequence[str]) -> str:
+    """Return the DDL of the event's name and the fields at dotted paths. Other fields are not parsed."""
     tree: _Tree = {"event": {}}
-    for path in paths:
+    for path in organisation_fields:
         level = tree
         for name in path.split("."):
             level = level.setdefault(name, {})
-    return _struct(tree)
+    return ", ".join(f"{_quoted(name)} {_kind(below)}" for name, below in tree.items())
 
 
-def _struct(tree: _Tree) -> StructType:
-    return StructType([StructField(name, _struct(below) if below else StringType()) for name, below in tree.items()])
+def _kind(below: _Tree) -> str:
+    fields = ", ".join(f"{_quoted(name)}: {_kind(deeper)}" for name, deeper in below.items())
+    return f"STRUCT<{fields}>" if below else "STRING"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
