@@ -269,7 +269,7 @@ class StateTopic(Generic[S]):
                 tenure.leadership.partition.name,
                 error,
                 delay_s,
-                exc_info=error if delay_s == FIRST_RETRY_S and not isinstance(error, SkylogError | OSError) else None,
+                exc_info=error if delay_s == FIRST_RETRY_S and not isinstance(error, SkylogError) else None,
             )
             scrubber = self._broker.membership.scrubber
             if isinstance(error, InvalidBatchError) and scrubber is not None:
