@@ -14,7 +14,10 @@ unexport PYTHONDONTWRITEBYTECODE
 SEEDS ?= 1000
 FIRST ?= 1
 
-.PHONY: run test quick check spark-classes proof simulate screenshots docs bench format clean
+# How long a run of chaos takes.
+MINUTES ?= 10
+
+.PHONY: run test quick check spark-classes proof simulate chaos screenshots docs bench format clean
 
 run: $(STAMP) ## the whole story: a website's events, from the broker to the warehouse; ARGS="--seconds 30"
 	$(BIN)/skylog demo $(ARGS)
@@ -43,6 +46,9 @@ proof: $(STAMP) ## every test in its full form: a million events under kills, ev
 
 simulate: $(STAMP) ## whole clusters on virtual time, with faults from seeds: SEEDS=1000 FIRST=1
 	$(BIN)/python -m skylog.simulation --seeds $(SEEDS) --first $(FIRST)
+
+chaos: $(STAMP) ## real processes and clients under faults for MINUTES=10; the report is build/chaos.html
+	$(BIN)/python -m tests.faults.chaos --minutes $(MINUTES)
 
 screenshots: $(STAMP) ## the pictures of the console in docs/images, taken anew
 	SKYLOG_SCREENSHOTS=1 $(BIN)/python -m pytest -q tests/console/browser

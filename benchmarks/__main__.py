@@ -26,6 +26,7 @@ NAMES = (
     "replication",
     "transactions",
     "partitions",
+    "connections",
     "catch_up",
     "stalls",
     "loops",

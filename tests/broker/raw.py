@@ -39,13 +39,20 @@ class ClosedByBrokerError(Exception):
 class RawClient:
     """One connection. `ask` sends a request and reads its response; `send` and `receive` do so one by one."""
 
-    def __init__(self, port: int, timeout_seconds: float = TIMEOUT_SECONDS, receive_buffer_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        port: int,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        receive_buffer_bytes: int = 0,
+        *,
+        host: str = "127.0.0.1",
+    ) -> None:
         self.socket = socket.socket()
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(timeout_seconds)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.connect(("127.0.0.1", port))
+        self.socket.connect((host, port))
         self._numbers = itertools.count(1)
         self._waiting: list[tuple[int, type[Message], int]] = []
 

@@ -92,3 +92,17 @@ def test_only_batches_that_come_again_are_remembered() -> None:
     assert len(remembered(5, error=KafkaError(ErrorCode.CORRUPT_MESSAGE))) == 0
     assert len(remembered(-1)) == 0
     assert len(remembered(5)) == 1
+
+
+def test_a_committed_duplicate_is_acknowledged_though_too_few_replicas_are_in_sync(tmp_path: Path) -> None:
+    """Otherwise five later batches could be stored before it comes again, and it would not be recognized any more."""
+
+    async def scenario(members: Members) -> None:
+        await members.create("t")
+        assert [await code_of(members, each) for each in range(2)] == [ErrorCode.NONE] * 2
+        await members.change("t", in_sync_replicas=(1,))
+        found = await members.produce(1, "t", batch(0))
+        assert (found.error_code, found.base_offset) == (ErrorCode.NONE, 0)
+        assert await code_of(members, 2) == ErrorCode.NOT_ENOUGH_REPLICAS
+
+    in_cluster(tmp_path, scenario)

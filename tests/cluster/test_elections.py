@@ -23,6 +23,7 @@ from skylog.cluster.elections import (
     settle,
     shrink,
     unclean,
+    withdraw,
 )
 from skylog.cluster.image import NO_LEADER
 from skylog.errors import ErrorCode, KafkaError
@@ -175,6 +176,21 @@ def test_a_follower_that_starts_leaves_within_the_epoch_and_is_not_eligible() ->
 
 def test_an_eligible_replica_that_starts_is_not_eligible_any_more() -> None:
     assert resign(partition(1, (1,), (2, 3)), 2, TWO) == partition(1, (1,), (3,))
+
+
+def test_a_replica_that_is_copied_again_leaves_in_another_epoch() -> None:
+    """So the leader does not know any more how far the replica was, and cannot add it before it has begun to copy."""
+    assert withdraw(HEALTHY, 2, TWO) == PartitionImage(1, 6, (1, 2, 3), (1, 3))
+    assert withdraw(partition(1, (1, 3)), 2, TWO) == PartitionImage(1, 6, (1, 2, 3), (1, 3))
+
+
+def test_a_leader_that_is_copied_again_gives_up_its_leadership() -> None:
+    assert withdraw(HEALTHY, 1, TWO) == PartitionImage(NO_LEADER, 6, (1, 2, 3), (2, 3))
+
+
+def test_a_replica_is_not_copied_again_if_too_few_others_are_in_sync() -> None:
+    for low in (partition(1, (1, 2)), partition(1, (1,), (2,)), partition(1, (1,))):
+        assert withdraw(low, 1, TWO) is low
 
 
 def test_the_last_replica_in_sync_leaves_if_another_is_eligible() -> None:

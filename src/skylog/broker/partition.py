@@ -14,6 +14,7 @@ from uuid import UUID
 from skylog.cluster import PartitionImage
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_EPOCH, TopicPartition
+from skylog.records import BatchHeader
 from skylog.records.control import MARKER_BYTES
 from skylog.replication import LeaderState
 from skylog.storage import Admitted, AppendResult, FileSlice, Log
@@ -71,6 +72,7 @@ class Partition:
         "leader_epoch",
         "leading",
         "log",
+        "must_copy_again",
         "name",
         "required_in_sync",
         "role",
@@ -90,6 +92,7 @@ class Partition:
         self.in_sync_count = 0
         self.required_in_sync = 0
         self.has_enough_replicas = False
+        self.must_copy_again = False  # as soon as this replica follows a leader and is not in sync
         self.bytes_out = 0  # sent to clients since the broker was started
         self._first_offset = log.log_end_offset  # moves with what is not appended by clients
         self._copied_bytes = 0  # appended as a follower
@@ -252,12 +255,20 @@ class Partition:
         """Append a batch that the log's admission has accepted, and wake waiting fetches. Raises KafkaError."""
         if not self.is_leader:  # it was when the batch arrived
             raise self.not_leader()
-        if acks == ALL and not self.has_enough_replicas:
+        if acks == ALL and not self.has_enough_replicas and not self._is_committed_duplicate(admitted[1]):
             raise self._too_few_replicas(ErrorCode.NOT_ENOUGH_REPLICAS)
         result = self.log.append_admitted(admitted, self.leader_epoch, now_ms, verified_at)
         if not result.is_duplicate:
             self._appended(len(admitted[0]))
         return result
+
+    def _is_committed_duplicate(self, header: BatchHeader) -> bool:
+        """Whether a batch was stored and committed before, perhaps by a former leader.
+
+        Its producer must hear that now. If five others of its batches were stored first, it would not be recognized.
+        """
+        stored = self.log.producers.find_stored(header) if header.base_sequence >= 0 else None
+        return stored is not None and stored.last_offset < self.log.high_watermark
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, *, commits: bool, coordinator_epoch: int, now_ms: int

@@ -29,6 +29,7 @@ class Scrubber:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._task: asyncio.Task[None] | None = None
+        self._suspected: dict[Log, asyncio.Task[None]] = {}
         self.scrubbed_bytes = 0
         self.failures = 0
 
@@ -36,9 +37,16 @@ class Scrubber:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [*self._suspected.values(), *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def suspect(self, log: Log) -> None:
+        """Scrub a log now, because a batch of it could not be read. The next pass may be hours away."""
+        if log not in self._suspected:
+            task = self._suspected[log] = asyncio.create_task(self._scrub_logged(log))
+            task.add_done_callback(lambda _: self._suspected.pop(log))
 
     async def _run(self) -> None:
         while True:
@@ -54,12 +62,15 @@ class Scrubber:
         time_slice = TimeSlice()
         for partition in self._broker.replicas.all():
             await time_slice.yield_if_over()
-            try:
-                await self._scrub(partition.log)
-            except KafkaError as error:
-                if not partition.log.is_retired:
-                    self.failures += 1
-                    logger.error("%s cannot be scrubbed: %s", partition.name, error)
+            await self._scrub_logged(partition.log)
+
+    async def _scrub_logged(self, log: Log) -> None:
+        try:
+            await self._scrub(log)
+        except KafkaError as error:
+            if not log.is_retired:
+                self.failures += 1
+                logger.error("%s cannot be scrubbed: %s", log.name, error)
 
     async def _scrub(self, log: Log) -> None:
         """Check one log, at the configured speed. Raises KafkaError if it cannot be read."""

@@ -30,9 +30,10 @@ from skylog.broker.leadership import Leadership, not_coordinator
 from skylog.broker.partition import Role
 from skylog.cluster import ClusterImage, SessionExpiredError
 from skylog.cluster.image import NO_LEADER
-from skylog.errors import ErrorCode, KafkaError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.limited_logger import LimitedLogger
 from skylog.model import TopicPartition
+from skylog.records import InvalidBatchError
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
@@ -268,8 +269,11 @@ class StateTopic(Generic[S]):
                 tenure.leadership.partition.name,
                 error,
                 delay_s,
-                exc_info=error if delay_s == FIRST_RETRY_S else None,
+                exc_info=error if delay_s == FIRST_RETRY_S and not isinstance(error, SkylogError) else None,
             )
+            scrubber = self._broker.membership.scrubber
+            if isinstance(error, InvalidBatchError) and scrubber is not None:
+                scrubber.suspect(tenure.leadership.partition.log)  # so that it is repaired
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, LAST_RETRY_S)
         if not tenure.leadership.is_over:

@@ -179,6 +179,19 @@ def resign(
     )
 
 
+def withdraw(partition: PartitionImage, node_id: int, rules: ElectionRules) -> PartitionImage:
+    """Return a partition without a broker that is about to copy its replica again, in another epoch.
+
+    In it the leader knows nothing of what the broker had, so it cannot add the broker again before that has begun to
+    copy. The partition stays as it is if too few others are in sync.
+    """
+    others = _without(partition.in_sync_replicas, (node_id,))
+    if len(others) < rules.required(partition):
+        return partition
+    resigned = resign(partition, node_id, rules)
+    return resigned if partition.leader == node_id else replace(resigned, leader_epoch=partition.leader_epoch + 1)
+
+
 def _without(ids: tuple[int, ...], removed: Collection[int]) -> tuple[int, ...]:
     return tuple(each for each in ids if each not in removed)
 

@@ -103,7 +103,7 @@ class Storm:
 
     def _has_recovered(self) -> bool:
         """Whether all brokers serve and all replicas are in sync: the store does not show at once who has ended."""
-        if any(machine.broker is None for machine in self._world.machines.values()):
+        if any(machine.broker is None for machine in self._world.wanted_machines):
             return False
         return all(
             len(each.in_sync_replicas) == len(each.replicas)

@@ -35,6 +35,8 @@ class Machine:
         self.broker: Broker | None = None
         self.process: Process | None = None
         self.has_power = True
+        self.is_wanted = True
+        """Whether the broker is a member of the cluster, or will be as soon as it starts."""
         self._world = world
         self._settings = {**settings, "node.id": str(node_id)}
 
@@ -46,7 +48,7 @@ class Machine:
 
     def start(self) -> None:
         """Start the broker, on a machine with power."""
-        if self.process is not None:
+        if self.process is not None or not self.is_wanted:
             return
         if not self.has_power:
             self.has_power = True
@@ -74,7 +76,20 @@ class Machine:
     def _open_file(self, path: Path, create: bool = False) -> LogFile:
         return self.disk.faults.open_file(path, create)
 
+    def join(self) -> None:
+        """Become a member of the cluster."""
+        self.is_wanted = True
+        self.start()
+
     # -- ends
+
+    def leave(self) -> None:
+        """Stop, and do not come back by itself."""
+        self.is_wanted = False
+        if self.broker is not None and self.process is not None and not self.process.is_paused:
+            self.stop()
+        else:
+            self.kill()
 
     def kill(self) -> None:
         """End the process at once. What it has written stays in the page cache."""

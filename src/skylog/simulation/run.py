@@ -19,11 +19,38 @@ from skylog.simulation.loop import DeadlockError
 from skylog.simulation.scenario import Scenario
 from skylog.simulation.seams import Patches, simulated
 from skylog.simulation.trace import Trace
-from skylog.simulation.workloads import HEAL_S, TOPIC, WORKLOADS, Workload, wait_until
+from skylog.simulation.upkeep import (
+    CompactionOfClassicGroup,
+    CompactionOfConsumerGroup,
+    Reassignment,
+    Recreation,
+    Retention,
+)
+from skylog.simulation.workloads import (
+    HEAL_S,
+    TOPIC,
+    ClassicGroup,
+    ConsumerGroup,
+    Transactions,
+    Workload,
+    wait_until,
+)
 from skylog.simulation.world import TraceHandler, World
 
 START_S: Final = 30.0
 _MEMORY: Final = Path("/dev/shm")
+
+WORKLOADS: Final[dict[str, type[Workload]]] = {
+    "numbers": Workload,
+    "classic group": ClassicGroup,
+    "consumer group": ConsumerGroup,
+    "transactions": Transactions,
+    "compaction, classic group": CompactionOfClassicGroup,
+    "compaction, consumer group": CompactionOfConsumerGroup,
+    "retention": Retention,
+    "reassignment": Reassignment,
+    "recreation": Recreation,
+}
 
 Undo = Callable[[Patches], None]
 
@@ -44,7 +71,7 @@ async def live_through(world: World, workload: Workload) -> list[str]:
     """Live through a scenario. Return the violations."""
     scenario = workload.scenario
     await world.start()
-    if not await wait_until(world, lambda: all(each.broker for each in world.machines.values()), START_S):
+    if not await wait_until(world, lambda: all(each.broker for each in world.wanted_machines), START_S):
         return ["not ready: the brokers do not start"]
     world.spawn("admin", lambda: _create_topics(world, workload))
     if not await wait_until(world, lambda: _has_topics(world, workload), START_S):
@@ -54,6 +81,7 @@ async def live_through(world: World, workload: Workload) -> list[str]:
     storm.client_faults["kill client"] = workload.kill_client
     await storm.blow(scenario.plan)
     await asyncio.sleep(2.0)
+    workload.calm()
     storm.calm()
     is_whole = await wait_until(world, lambda: _is_whole(world), HEAL_S)
     stuck = [] if is_whole else [f"stuck: replicas are not in sync {HEAL_S:g} s after everything has healed"]
@@ -72,8 +100,8 @@ async def _create_topics(world: World, workload: Workload) -> None:
 
 def _is_whole(world: World) -> bool:
     """Whether all brokers serve, and all replicas are in sync."""
-    return all(each.broker is not None for each in world.machines.values()) and all(
-        set(each.in_sync_replicas) == set(each.replicas)
+    return all(each.broker is not None for each in world.wanted_machines) and all(
+        set(each.in_sync_replicas) == set(each.replicas) and not each.is_reassigned
         for topic in world.topics().values()
         for each in topic.partitions
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
@@ -22,8 +22,27 @@ SETTINGS: Final = {
     "log.cleaner.enable": "false",
 }
 STORM_S: Final = 20.0
-WORKLOADS: Final = ("numbers", "classic group", "numbers", "consumer group", "numbers", "transactions")
+WORKLOADS: Final = ("numbers", "classic group", "numbers", "consumer group", "upkeep", "transactions")
 """Which clients a run has beside producers and readers, by the seed."""
+
+UPKEEP: Final = (
+    "compaction, classic group",
+    "retention",
+    "reassignment",
+    "recreation",
+    "compaction, consumer group",
+    "reassignment",
+)
+"""What else happens to the logs of a run with this workload, by the seed."""
+
+UPKEEP_SETTINGS: Final = {
+    "log.cleaner.enable": "true",
+    "log.cleaner.backoff.ms": "700",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.retention.check.interval.ms": "1500",
+    "log.segment.delete.delay.ms": "1000",
+}
+REASSIGNMENT_SIZE: Final = 5
 
 
 @dataclass(frozen=True)
@@ -60,10 +79,14 @@ def draw_scenario(seed: int) -> Scenario:
     }
     if flushes:
         settings["log.flush.interval.messages"] = "1"  # for committed offsets and transactions, too
+    workload = WORKLOADS[seed % len(WORKLOADS)]
+    if workload == "upkeep":
+        workload = UPKEEP[seed // len(WORKLOADS) % len(UPKEEP)]
+        settings |= UPKEEP_SETTINGS
     kinds = sorted(rng.sample(sorted(KINDS), rng.randint(2, 6)))
     if rng.random() < 0.5:
         kinds.append("kill client")
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         settings=settings,
         topic_configs={"flush.messages": "1"} if flushes else {},
@@ -73,7 +96,8 @@ def draw_scenario(seed: int) -> Scenario:
         producers=rng.choice([1, 2, 3]),
         session_timeout_ms=rng.choice([1500, 1500, 3000, 6000]),
         survives_power_cuts=flushes,
-        workload=WORKLOADS[seed % len(WORKLOADS)],
+        workload=workload,
         latency_s=rng.choice([0.0005, 0.005, 0.02, 0.05]),  # a slow network makes the windows of races wide
         thread_delay_s=rng.choice([0.002, 0.02, 0.1]),
     )
+    return replace(scenario, size=REASSIGNMENT_SIZE) if workload == "reassignment" else scenario

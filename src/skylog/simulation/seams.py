@@ -40,6 +40,7 @@ from skylog.storage.clean_job import CleanJob, CleanResult
 from skylog.storage.cleaner import clean
 
 T = TypeVar("T")
+_INHERITED = object()
 
 
 class Patches:
@@ -49,12 +50,16 @@ class Patches:
         self._before: list[tuple[Any, str, Any]] = []
 
     def setattr(self, target: Any, name: str, value: Any) -> None:
-        self._before.append((target, name, target.__dict__[name]))
+        self._before.append((target, name, target.__dict__.get(name, _INHERITED)))
         setattr(target, name, value)
 
     def undo(self) -> None:
         while self._before:
-            setattr(*self._before.pop())
+            target, name, value = self._before.pop()
+            if value is _INHERITED:
+                delattr(target, name)
+            else:
+                setattr(target, name, value)
 
 
 class SimulatedTransport(PlainTransport):

@@ -121,8 +121,9 @@ def serve_any_incarnation(patch: Patch) -> None:
     handle = follower_sessions.FollowerSessions.handle
 
     def handle_any(sessions: Any, context: Any, call: Any) -> Any:
-        registered = sessions._broker.metadata.image.brokers[call.replica_id]
-        return handle(sessions, context, call._replace(replica_epoch=registered.incarnation))
+        registered = sessions._broker.metadata.image.brokers.get(call.replica_id)
+        epoch = call.replica_epoch if registered is None else registered.incarnation
+        return handle(sessions, context, call._replace(replica_epoch=epoch))
 
     patch.setattr(follower_sessions.FollowerSessions, "handle", handle_any)
 

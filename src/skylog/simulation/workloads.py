@@ -42,6 +42,9 @@ async def wait_until(world: World, condition: Callable[[], object], seconds: flo
 class Workload:
     """Producers and readers of numbers, which every run has."""
 
+    keys = 0
+    """How many keys the messages have; 0 if each has its own."""
+
     def __init__(self, world: World, scenario: Scenario) -> None:
         self.world = world
         self.scenario = scenario
@@ -65,8 +68,9 @@ class Workload:
         number, world = self._started, self.world
         self._started += 1
         rng, clock = world.rng(f"producer/{number}"), VirtualClock(world.loop)
-        partitions = self.scenario.partitions
-        producer = NumberProducer(number, TOPIC, partitions, world.hosts, rng, clock, self.history, world.trace)
+        producer = NumberProducer(
+            number, TOPIC, self.scenario.partitions, world.hosts, rng, clock, self.history, world.trace, self.keys
+        )
         self.producers[producer] = world.spawn(producer.name, producer.run)
 
     def _start_reader(self, number: int) -> None:
@@ -83,6 +87,9 @@ class Workload:
         self.world.kill_client(self.producers.pop(producer))
         self._start_producer()
 
+    def calm(self) -> None:
+        """End what would keep the cluster from coming to rest. Called before everything is healed."""
+
     # -- the end
 
     async def finish(self) -> list[str]:
@@ -91,22 +98,26 @@ class Workload:
             producer.stop()
         late = []
         if not await self.until(lambda: all(each.is_done for each in self.producers)):
-            late.append(_stuck("producers wait for acknowledgements"))
+            late.append(stuck("producers wait for acknowledgements"))
         content = begin_reading(self.world, TOPIC, self.scenario.partitions)
         if not await self.until(lambda: len(content.ends) == self.scenario.partitions):
-            return [*self.history.failed, *late, _stuck("the topic cannot be read")]
+            return [*self.history.failed, *late, stuck("the topic cannot be read")]
         ends = content.ends
         if not await self.until(lambda: all(each.has_read(ends) for each in self.readers)):
-            late.append(_stuck("readers are not at the end"))
+            late.append(stuck("readers are not at the end"))
         if late:
             return [*self.history.failed, *late]
         own = await self.finish_own(content.logs, ends)
-        await self.until(lambda: not compare_replicas(self.world, TOPIC, ends), REPAIR_S, 3.0)
-        return [
-            *checks.violations(self.history, content.logs, ends),
-            *own,
-            *compare_replicas(self.world, TOPIC, ends),
-        ]
+        await self.until(lambda: not self.compare(ends), REPAIR_S, 3.0)
+        return [*self.judge(content.logs, ends), *own, *self.compare(ends)]
+
+    def judge(self, stored: Stored, ends: dict[int, int]) -> list[str]:
+        """Return the violations of the history."""
+        return checks.violations(self.history, stored, ends)
+
+    def compare(self, ends: dict[int, int]) -> list[str]:
+        """Return the differences between replicas."""
+        return compare_replicas(self.world, TOPIC, ends)
 
     async def finish_own(self, stored: Stored, ends: dict[int, int]) -> list[str]:
         """Return the violations that only this workload can find."""
@@ -120,7 +131,7 @@ REPAIR_S: Final = 150.0
 """A scrub finds damage within this time, and repairs it from another replica."""
 
 
-def _stuck(what: str) -> str:
+def stuck(what: str) -> str:
     return f"stuck: {what} {HEAL_S:g} s after everything has healed"
 
 
@@ -163,7 +174,7 @@ class GroupWorkload(Workload):
     async def finish_own(self, stored: Stored, ends: dict[int, int]) -> list[str]:
         if await self.until(lambda: self._has_committed(ends)):
             return []
-        return [_stuck("the group has not committed the end of each partition")]
+        return [stuck("the group has not committed the end of each partition")]
 
     def _has_committed(self, ends: dict[int, int]) -> bool:
         reached = dict.fromkeys(ends, 0)
@@ -232,12 +243,12 @@ class Transactions(Workload):
         if not await self.until(
             lambda: all(copier.position >= ends[partition] for partition, (copier, _) in self._copiers.items())
         ):
-            return [_stuck("not everything is copied")]
+            return [stuck("not everything is copied")]
         partitions = self.scenario.partitions
         visible = begin_reading(self.world, COPIES, partitions, read_committed=True)
         sources = begin_reading(self.world, COPIES, partitions, read_committed=True, decode=source_of)
         if not await self.until(lambda: len(visible.ends) == len(sources.ends) == partitions):
-            return [_stuck("the copies cannot be read to their end: a transaction stays open")]
+            return [stuck("the copies cannot be read to their end: a transaction stays open")]
         await self.until(lambda: not compare_replicas(self.world, COPIES, visible.ends), REPAIR_S, 3.0)
         produced = [value for log in stored.values() for value in log.values()]
         return [
@@ -248,11 +259,3 @@ class Transactions(Workload):
             *checks.copied_once(produced, sources.logs),
             *compare_replicas(self.world, COPIES, visible.ends),
         ]
-
-
-WORKLOADS: Final[dict[str, type[Workload]]] = {
-    "numbers": Workload,
-    "classic group": ClassicGroup,
-    "consumer group": ConsumerGroup,
-    "transactions": Transactions,
-}

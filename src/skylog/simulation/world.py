@@ -62,6 +62,11 @@ class World:
         for machine in self.machines.values():
             machine.start()
 
+    @property
+    def wanted_machines(self) -> list[Machine]:
+        """The machines whose brokers are part of the cluster, or will be again."""
+        return [machine for machine in self.machines.values() if machine.is_wanted]
+
     def spawn(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Process:
         """Start a client in a process of its own. An exception that escapes it is a problem."""
         process = Process(name, name)

@@ -147,10 +147,10 @@ class ProducerState:
         elif sequence >= 0:
             expected = entry.next_sequence
             if sequence != expected:
-                for stored in entry.batches:
-                    if stored.base_sequence == sequence and stored.last_sequence == header.last_sequence:
-                        return stored
-                raise _gap(header, expected)
+                stored = self.find_stored(header)
+                if stored is None:
+                    raise _gap(header, expected)
+                return stored
         if header.attributes & TRANSACTIONAL:
             if entry.transaction_start < 0 or header.producer_epoch != entry.epoch:
                 self._check_verified(header, verified_at)
@@ -159,6 +159,16 @@ class ProducerState:
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} sent a batch without a transaction, but one is open",
             )
+        return None
+
+    def find_stored(self, header: BatchHeader) -> StoredBatch | None:
+        """Return the one of its producer's last batches with the epoch and the sequences of `header`."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            return None
+        for stored in entry.batches:
+            if stored.base_sequence == header.base_sequence and stored.last_sequence == header.last_sequence:
+                return stored
         return None
 
     def _check_verified(self, header: BatchHeader, verified_at: int | None) -> None:

@@ -162,7 +162,10 @@ class ReadableLog:
 
     def _offset_after_empty(self, found: FileSlice) -> int | None:
         """Return where to continue if `found` begins with empty batches. Raises UncheckedError if there are many."""
-        header = BatchHeader.read(found.file.read(found.position, HEADER_BYTES))
+        try:
+            header = BatchHeader.read(found.file.read(found.position, HEADER_BYTES))
+        except OSError as error:
+            raise self._storage_error(error) from error
         if header.record_count:
             return None
         runs = self._segments.find(header.base_offset).empty_runs
@@ -172,7 +175,10 @@ class ReadableLog:
         # Measure the run itself, not the part that fits into `max_bytes`. The log may begin inside its first batch.
         batches = self._read(max(header.base_offset, self.log_start_offset), RUN_BYTES, True, self.log_end_offset)
         assert batches is not None
-        passed = pass_over(batches, self.log_end_offset, PASSED_AT_ONCE)
+        try:
+            passed = pass_over(batches, self.log_end_offset, PASSED_AT_ONCE)
+        except OSError as error:
+            raise self._storage_error(error) from error
         if passed is None:
             return None
         if not passed.is_whole:

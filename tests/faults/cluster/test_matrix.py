@@ -14,7 +14,7 @@ from itertools import product
 import pytest
 
 from skylog.testing import BrokerCluster
-from tests.proof import IS_FULL, proof
+from tests.proof import IS_FULL, in_proof
 from tests.seeds import seed
 
 from .arena import clients_of, wait_until_whole
@@ -65,13 +65,15 @@ def test_a_broker_that_bounces_loses_nothing(cluster: BrokerCluster, fault: str,
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", range(proof(30, 1)))
+@pytest.mark.parametrize("number", range(30))
+@in_proof
 def test_a_storm_of_faults_loses_nothing(cluster: BrokerCluster, number: int) -> None:
+    """`tests/faults/chaos/test_chaos.py` is its short form."""
     origin = seed()
     storm = Storm(cluster, f"{origin}/{number}")
     with clients_of(cluster, origin) as work:
         try:
-            storm.blow(proof(15, 4))
+            storm.blow(15)
         finally:
             storm.calm()
             print(*storm.told, sep=", ")

@@ -223,33 +223,39 @@ class WatermarkWatch(_Client):
 
     def __init__(self, bootstrap: str, topic: str, history: History) -> None:
         super().__init__("watch of high watermarks")
-        self._ports = [int(address.rpartition(":")[2]) for address in bootstrap.split(",")]
+        self._addresses = [_address_of(each) for each in bootstrap.split(",")]
         self._topic = topic
         self._history = history
         self._epochs: dict[int, int] = {}
 
     def work(self) -> None:
         while not self.stopping.wait(WATCH_INTERVAL_S):
-            port = random.choice(self._ports)
+            host, port = random.choice(self._addresses)
             try:
-                with RawClient(port, _SHORTLY_S) as client:
+                with RawClient(port, _SHORTLY_S, host=host) as client:
                     metadata = client.metadata(self._topic)
             except (OSError, ClosedByBrokerError):
                 continue
-            ports = {broker.node_id: broker.port for broker in metadata.brokers}
+            addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
             for row in metadata.topics[0].partitions:
-                if row.leader_id in ports and row.leader_epoch >= self._epochs.get(row.partition_index, 0):
+                if row.leader_id in addresses and row.leader_epoch >= self._epochs.get(row.partition_index, 0):
                     self._epochs[row.partition_index] = row.leader_epoch
-                    self._look(ports[row.leader_id], row.partition_index, row.leader_epoch)
+                    self._look(addresses[row.leader_id], row.partition_index, row.leader_epoch)
 
-    def _look(self, port: int, partition: int, epoch: int) -> None:
+    def _look(self, address: tuple[str, int], partition: int, epoch: int) -> None:
+        host, port = address
         try:
-            with RawClient(port, _SHORTLY_S) as client:
+            with RawClient(port, _SHORTLY_S, host=host) as client:
                 found = client.list_offset(self._topic, -1, partition=partition, epoch=epoch)
         except (OSError, ClosedByBrokerError):
             return
         if found.error_code == 0:
             self._history.watermarks.append(Answer(partition, found.offset))
+
+
+def _address_of(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
 
 
 class Workload:

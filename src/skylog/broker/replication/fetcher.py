@@ -123,7 +123,23 @@ class ReplicaFetcher:
             return  # only its in-sync set has changed
         self._followed[key] = _Followed(partition)
         self._forgotten.pop(key, None)
+        if partition.must_copy_again:
+            self._copy_again(partition)
         self._send(key)
+
+    def _copy_again(self, partition: Partition) -> None:
+        """Drop a replica that cannot be repaired, before the leader hears of it in this epoch: see `Repairs`."""
+        image = partition.image
+        if image is None or self._node_id in (*image.in_sync_replicas, *image.eligible_replicas):
+            return
+        start_offset, now_ms = partition.log.log_start_offset, self._clock.now_ms()
+        try:
+            self._shorten(partition, lambda: partition.restart_at(start_offset, now_ms))
+        except (OSError, SkylogError) as error:
+            self.failures += 1
+            logger.error("%s cannot be copied again yet: %s", partition.name, error)
+        else:
+            partition.must_copy_again = False
 
     def remove(self, partition: Partition) -> None:
         key = partition.topic_id, partition.name.partition

@@ -3,24 +3,29 @@
 A follower asks the leader first, a leader asks its followers, with a consumer's Fetch of the lost offsets. So a replica
 whose own batches are damaged there refuses, and nothing above the high watermark is returned. The leader epoch in the
 request makes sure that both follow the same leader. What comes is written in place if it fits exactly (see
-`skylog.storage.repair`); if it does not, because one replica is compacted and the other is not, the damage stays
-reported.
+`skylog.storage.repair`).
+
+It does not fit if one replica is compacted and the other is not. Then this replica leaves the in-sync set, is dropped,
+and copied from the leader again. If too few others are in sync for that, the damage stays reported.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from skylog.broker.partition import Partition
-from skylog.cluster import BrokerImage
+from skylog.cluster import BrokerImage, TopicImage
+from skylog.cluster.elections import withdraw
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.net.peer import Peer
 from skylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from skylog.storage import Log, RangeRepair, plan_repairs
+from skylog.storage.repair import MisfitError
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
@@ -102,6 +107,7 @@ class Repairs:
 
     async def _repair(self, partition: Partition) -> bool:
         """Repair a partition from one replica after the other. Return whether no damage is left."""
+        is_misfit = False
         for source in self._sources(partition):
             if not partition.log.damages:
                 break
@@ -109,7 +115,28 @@ class Repairs:
                 await self._repair_from(source, partition)
             except (OSError, SkylogError) as error:
                 logger.warning("%s is not repaired from broker %d: %s", partition.name, source.node_id, error)
+                is_misfit |= isinstance(error, MisfitError)
+        if is_misfit and partition.log.config.is_compacted:
+            await self._withdraw(partition)
         return not partition.log.damages
+
+    async def _withdraw(self, partition: Partition) -> None:
+        """Leave the in-sync set, to copy the replica again. Raises SkylogError."""
+        metadata, node_id = self._broker.metadata, self._broker.identity.node_id
+        topic = metadata.image.topics.get(partition.name.topic)
+        if topic is None or topic.topic_id != partition.topic_id:
+            return
+
+        def decide(now: TopicImage) -> TopicImage:
+            index, partitions = partition.name.partition, list(now.partitions)
+            partitions[index] = withdraw(partitions[index], node_id, self._broker.election_rules(now))
+            if partitions[index] is now.partitions[index]:
+                return now
+            logger.error("%s: others have compacted what is damaged here, so this replica is dropped", partition.name)
+            return dataclasses.replace(now, partitions=tuple(partitions))
+
+        partition.must_copy_again = True
+        await metadata.change_topic(topic, decide)
 
     def _sources(self, partition: Partition) -> Iterator[BrokerImage]:
         """Yield the brokers with a replica in sync, the leader first."""

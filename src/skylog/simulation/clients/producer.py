@@ -127,7 +127,7 @@ class NumberProducer:
         lane.has_more.set()
 
     def _key(self, value: Value) -> bytes:
-        return b"%d" % self._rng.randrange(self._keys) if self._keys else b"%d-%d" % value
+        return b"%d" % (value.number % self._keys) if self._keys else b"%d-%d" % value
 
     # -- sending
 

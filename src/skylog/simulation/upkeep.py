@@ -1,0 +1,212 @@
+"""Workloads in which logs do not only grow: compaction, retention, moving replicas, topics that come and go."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from skylog.model import TopicPartition
+from skylog.records import iterate_batches, read_records
+from skylog.simulation import checks, upkeep_checks
+from skylog.simulation.checks import Stored
+from skylog.simulation.clients.operators import Mover, Recreator, Remover
+from skylog.simulation.clients.producer import NumberProducer
+from skylog.simulation.clock import VirtualClock
+from skylog.simulation.history import History, Value
+from skylog.simulation.process import Process
+from skylog.simulation.scenario import Scenario
+from skylog.simulation.topic_reading import begin_reading, compare_replicas
+from skylog.simulation.upkeep_checks import LastValues
+from skylog.simulation.workloads import REPAIR_S, TOPIC, ClassicGroup, ConsumerGroup, GroupWorkload, Workload, stuck
+from skylog.simulation.world import World
+
+KEYS: Final = 7
+FLEETING: Final = "fleeting"
+_LOG_FOLDER = re.compile(r".+-\d+")
+
+
+def key_of(value: Value) -> int:
+    return value.number % KEYS
+
+
+class Compaction(GroupWorkload):
+    """A compacted topic with few keys, and a group whose own topic is compacted as well."""
+
+    keys = KEYS
+
+    @property
+    def topics(self) -> dict[str, dict[str, str]]:
+        compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1000"}
+        return {TOPIC: self.scenario.topic_configs | compacted}
+
+    def judge(self, stored: Stored, ends: dict[int, int]) -> list[str]:
+        history, kept = upkeep_checks.without_superseded(self.history, stored, key_of)
+        return [
+            *checks.violations(history, kept, ends),
+            *checks.duplicates(stored),
+            *checks.disorder(stored),
+            *upkeep_checks.missing_keys(self.history, stored, key_of),
+        ]
+
+    def compare(self, ends: dict[int, int]) -> list[str]:
+        found = []
+        for index, image in enumerate(self.world.topics()[TOPIC].partitions):
+            name = str(TopicPartition(TOPIC, index))
+            replicas = {node: _last_values(self.world, node, name, ends[index]) for node in image.replicas}
+            found += upkeep_checks.differing_last_values(name, replicas)
+        return found
+
+
+class CompactionOfClassicGroup(Compaction, ClassicGroup):
+    pass
+
+
+class CompactionOfConsumerGroup(Compaction, ConsumerGroup):
+    pass
+
+
+def _last_values(world: World, node: int, name: str, end: int) -> LastValues:
+    """Return the last value of each key in the files of a replica, below an offset."""
+    found: dict[bytes, tuple[int, bytes]] = {}
+    for path in sorted((world.machines[node].disk.path / name).glob("*.log")):
+        data = path.read_bytes()
+        for position, header in iterate_batches(data):
+            if header.is_control or header.base_offset >= end:
+                continue
+            for record in read_records(data[position : position + header.size_bytes]):
+                found[bytes(record.key or b"")] = record.offset, bytes(record.value or b"")
+    return found
+
+
+class Retention(Workload):
+    """A topic whose old segments are deleted, and whose records are deleted on request."""
+
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        super().__init__(world, scenario)
+        self._remover = Remover(world, TOPIC, scenario.partitions, world.rng("remover"))
+
+    @property
+    def topics(self) -> dict[str, dict[str, str]]:
+        return {TOPIC: self.scenario.topic_configs | {"retention.bytes": "3000", "segment.bytes": "1000"}}
+
+    def start(self) -> None:
+        super().start()
+        self.world.spawn("remover", self._remover.run)
+
+    def calm(self) -> None:
+        self._remover.stop()
+
+    def judge(self, stored: Stored, ends: dict[int, int]) -> list[str]:
+        starts = {partition: min(log, default=ends[partition]) for partition, log in stored.items()}
+        kept = upkeep_checks.without_deleted(self.history, stored, starts)
+        return [*checks.violations(kept, stored, ends), *upkeep_checks.undeleted(self._remover.deleted, starts)]
+
+
+class Reassignment(Workload):
+    """An operator moves replicas, lets a broker join, and drains and stops another one."""
+
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        super().__init__(world, scenario)
+        self._mover = Mover(world, world.rng("mover"))
+        world.machines[max(world.machines)].is_wanted = False
+
+    def start(self) -> None:
+        super().start()
+        self.world.spawn("mover", self._mover.run)
+
+    def calm(self) -> None:
+        self._mover.stop()
+
+    async def finish_own(self, stored: Stored, ends: dict[int, int]) -> list[str]:
+        return await no_strays(self)
+
+
+class Recreation(Workload):
+    """An operator deletes a topic and creates it again, each time with another producer."""
+
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        super().__init__(world, scenario)
+        rng = world.rng("recreator")
+        self._recreator = Recreator(world, FLEETING, scenario, rng, self._start_fleeting, self._end_fleeting)
+        self._fleeting: tuple[NumberProducer, Process] | None = None
+        self._fleeting_history = History()
+        self._former: set[Value] = set()
+
+    def start(self) -> None:
+        super().start()
+        self.world.spawn("recreator", self._recreator.run)
+
+    def calm(self) -> None:
+        self._recreator.stop()
+
+    def _start_fleeting(self, number: int) -> None:
+        """Start the producer of a new topic."""
+        world = self.world
+        self._former |= {message.value for message in self._fleeting_history.acknowledged}
+        self._fleeting_history = History()
+        producer = NumberProducer(
+            number,
+            FLEETING,
+            self.scenario.partitions,
+            world.hosts,
+            world.rng(f"producer/{number}"),
+            VirtualClock(world.loop),
+            self._fleeting_history,
+            world.trace,
+        )
+        self._fleeting = producer, world.spawn(producer.name, producer.run)
+
+    def _end_fleeting(self) -> None:
+        if self._fleeting is not None:
+            self.world.kill_client(self._fleeting[1])
+
+    async def finish_own(self, stored: Stored, ends: dict[int, int]) -> list[str]:
+        if not await self.until(lambda: self._recreator.is_done) or self._fleeting is None:
+            return [stuck("the topic is not created again")]
+        producer, _ = self._fleeting
+        producer.stop()
+        if not await self.until(lambda: producer.is_done):
+            return [*self._fleeting_history.failed, stuck("the producer of the new topic waits")]
+        partitions = self.scenario.partitions
+        content = begin_reading(self.world, FLEETING, partitions)
+        if not await self.until(lambda: len(content.ends) == partitions):
+            return [stuck("the new topic cannot be read")]
+        await self.until(lambda: not compare_replicas(self.world, FLEETING, content.ends), REPAIR_S, 3.0)
+        return [
+            *self._fleeting_history.failed,
+            *checks.lost_writes(self._fleeting_history, content.logs),
+            *checks.duplicates(content.logs),
+            *checks.disorder(content.logs),
+            *upkeep_checks.resurrected(content.logs, self._former),
+            *compare_replicas(self.world, FLEETING, content.ends),
+            *await no_strays(self),
+        ]
+
+
+async def no_strays(workload: Workload) -> list[str]:
+    """Wait until no broker has a log that it has no replica of. Return those that are left."""
+    world = workload.world
+    running = {node: machine for node, machine in world.machines.items() if machine.broker is not None}
+
+    def found() -> list[str]:
+        folders = {
+            node: [path.name for path in machine.disk.path.iterdir() if path.is_dir() and _is_log(path.name)]
+            for node, machine in running.items()
+        }
+        wanted = {
+            node: {
+                str(TopicPartition(topic.name, index))
+                for topic in world.topics().values()
+                for index, partition in enumerate(topic.partitions)
+                if node in partition.replicas
+            }
+            for node in running
+        }
+        return upkeep_checks.strays(folders, wanted)
+
+    await workload.until(lambda: not found(), REPAIR_S, 3.0)
+    return found()
+
+
+def _is_log(name: str) -> bool:
+    return _LOG_FOLDER.fullmatch(name) is not None
