@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skylog.broker import Broker, group_coordinator, group_shard
+from skylog.broker import Broker, group_coordinator, offset_removal
 from skylog.broker.group_log import GroupLog
 from skylog.broker.group_shard import MemberId
 from skylog.broker.state_topic import partition_of
@@ -58,7 +58,7 @@ def connect(broker: BrokerProcess | BrokerThread) -> GroupClient:
 
 def removing(broker: Broker) -> bool:
     """Whether offsets of deleted topics are still to be deleted from the log."""
-    return any(shard._removing for shard in broker.coordinator.shards())
+    return any(shard._removal.under_way for shard in broker.coordinator.shards())
 
 
 def scheduled_ticks(broker: Broker) -> int:
@@ -357,7 +357,7 @@ def test_an_offset_that_is_committed_while_others_expire_stays(
     thread: BrokerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last of them, when the first batch of tombstones is stored."""
-    monkeypatch.setattr(group_shard, "BATCH_BYTES", 600)
+    monkeypatch.setattr(offset_removal, "BATCH_BYTES", 600)
     store = GroupLog.store
 
     async def store_and_commit(self: GroupLog, group_id: str, records: Any, **options: Any) -> None:

@@ -11,7 +11,7 @@ from skylog.broker.cluster_member import ClusterMember
 from skylog.broker.config import BrokerConfig, ServerConfig
 from skylog.broker.controller import Controller
 from skylog.broker.membership import MemberCounts
-from skylog.broker.replication.fetcher import ReplicaFetchers
+from skylog.broker.replication.fetchers import ReplicaFetchers
 from skylog.broker.replication.follower_sessions import FollowerSessions
 from skylog.broker.replication.in_sync_sets import InSyncSets
 from skylog.broker.replication.repairs import Repairs

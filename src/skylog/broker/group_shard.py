@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from skylog.broker.consumer_groups import ConsumerGroupRequests
-from skylog.broker.group_log import BATCH_BYTES, GroupLog
+from skylog.broker.group_log import GroupLog
 from skylog.broker.leadership import Leadership, ProducerIdAndEpoch, not_coordinator
+from skylog.broker.offset_removal import OffsetRemoval, names_per_batch
 from skylog.broker.time_slice import TimeSlice, cooperatively
 from skylog.cluster import TopicImage
 from skylog.errors import ErrorCode, KafkaError
@@ -38,14 +39,13 @@ from skylog.groups import (
     SyncResponse,
 )
 from skylog.groups.consumer import Heartbeat, HeartbeatResponse
-from skylog.model import MAX_TOPIC_NAME_LENGTH, NO_PRODUCER_ID, TopicPartition
+from skylog.model import NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
-_KEY_BYTES: Final = 32  # of the record of an offset, besides the names of its group and topic
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR)
 
 Response = TypeVar("Response", JoinResponse, SyncResponse)
@@ -83,9 +83,9 @@ class GroupShard:
         self._pending = PendingOffsets()
         self._ended: list[tuple[int, bool]] = []  # transactions that ended during the load
         self._timers = GroupTimers()
+        self._removal = OffsetRemoval(broker, self._groups, self._pending, self._log, leadership, failed)
         self._consumers = ConsumerGroupRequests(broker, self._groups, self._log, self._timers, now_ms, failed)
         self._waiting: set[asyncio.Future[Any]] = set()  # joins and syncs without a response
-        self._removing: set[asyncio.Task[None]] = set()
         self._removed_topics: set[str] = set()  # those deleted during the load
 
     # -- groups
@@ -181,7 +181,7 @@ class GroupShard:
         try:
             await self._log.wait_for_earlier(group_id)  # offsets in them are to be deleted, too
             names = tuple({**self._groups.offsets_of(group_id), **dict.fromkeys(self._pending.of_group(group_id))})
-            await self._remove_offsets(group_id, names[: -_names_per_batch(group_id)])
+            await self._removal.remove(group_id, names[: -names_per_batch(group_id)])
             pending = self._pending.of_group(group_id).difference(self._groups.offsets_of(group_id))
             records = [self._groups.offset_record(group_id, name, None) for name in pending]
             records += self._groups.deletion_records(group_id)
@@ -233,7 +233,7 @@ class GroupShard:
             gone = {name.topic for name in offsets if not self._still_exists(name.topic, topics.get(name.topic))}
             self._groups.commit(group_id, ((name, each) for name, each in offsets.items() if name.topic not in gone))
             if gone:
-                self._store_removals({group_id: [name for name in offsets if name.topic in gone]})
+                self._removal.store({group_id: [name for name in offsets if name.topic in gone]})
 
     async def commit_in_transaction(
         self,
@@ -294,14 +294,8 @@ class GroupShard:
         if busy is None:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         known = self._groups.offsets_of(group_id)
-        await self._remove_offsets(group_id, [name for name in names if name in known and name.topic not in busy])
+        await self._removal.remove(group_id, [name for name in names if name in known and name.topic not in busy])
         return busy
-
-    async def _remove_offsets(self, group_id: str, names: Sequence[TopicPartition]) -> None:
-        for part in _parts(group_id, names):
-            records = [self._groups.offset_record(group_id, name, None) for name in part]
-            await self._log.store(group_id, records, appended=partial(self._pending.replace, group_id, part))
-            self._groups.remove_offsets(group_id, part)
 
     # -- effects
 
@@ -384,86 +378,25 @@ class GroupShard:
             if self._leadership.is_over:
                 return
             try:
-                await self._expire(group, time_slice)
+                if await self._removal.expire(group, time_slice):
+                    await self.delete(group.group_id)
             except KafkaError as error:
                 if not self._leadership.is_over:
                     self._failed()
                     logger.warning("cannot expire offsets of group %s: %s", group.group_id, error)
-
-    async def _expire(self, group: AnyGroup, time_slice: TimeSlice) -> None:
-        """Delete the expired offsets of a group, and the group if nothing is left of it. Raises KafkaError."""
-        group_id, count = group.group_id, 0
-        for part in _parts(group_id, tuple(self._groups.offsets_of(group_id))):
-            await time_slice.yield_if_over()
-            if self._is_in_use(group):
-                break
-            names = self._expired_offsets(group, part)
-            await self._remove_offsets(group_id, names)
-            count += len(names)
-        if count:
-            logger.info("group %s: %d offsets have expired", group_id, count)
-        if not self._is_in_use(group) and self._groups.is_expired(group) and not self._pending.of_group(group_id):
-            await self.delete(group_id)
-
-    def _is_in_use(self, group: AnyGroup) -> bool:
-        """Whether the group has changed its protocol meanwhile, or has records in flight, which are not applied yet."""
-        return self._groups.find(group.group_id) is not group or self._log.has_in_flight(group.group_id)
-
-    def _expired_offsets(self, group: AnyGroup, names: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Return those of the partitions whose offsets are to be deleted."""
-        now_ms = self._broker.clock.now_ms()
-        orphaned = self._groups.orphaned_offsets(group.group_id, self._broker.metadata.image.topics, now_ms, names)
-        expired = dict.fromkeys(self._groups.expired_offsets(group, now_ms, names) + orphaned)
-        pending = self._pending.of_group(group.group_id) if expired else ()
-        return [name for name in expired if name not in pending]
 
     # -- deleted topics
 
     def remove_topics(self, topics: Collection[str]) -> None:
         """Remove the offsets in topics that were deleted. While the shard is loaded, they are only noted."""
         if self._leadership.is_served:
-            self._store_removals(self._drop_topics(topics))
+            self._removal.remove_topics(topics)
         else:
             self._removed_topics.update(topics)
 
-    def _drop_topics(self, topics: Collection[str]) -> dict[str, list[TopicPartition]]:
-        """Remove the offsets in deleted topics from memory, also those of open transactions. Return them by group."""
-        removed = self._groups.remove_topics(topics)
-        for group_id, names in self._pending.remove_topics(topics).items():
-            removed[group_id] = list(dict.fromkeys([*removed.get(group_id, ()), *names]))
-        return removed
-
-    def _store_removals(self, removed: Mapping[str, Sequence[TopicPartition]]) -> None:
-        """Delete offsets of deleted topics from the log. They are gone from memory already."""
-        if removed:
-            task = asyncio.create_task(self._append_tombstones(removed))
-            self._removing.add(task)
-            task.add_done_callback(self._removing.discard)
-
-    async def _append_tombstones(self, removed: Mapping[str, Sequence[TopicPartition]]) -> None:
-        time_slice = TimeSlice()
-        for group_id, names in removed.items():
-            for part in _parts(group_id, names):
-                await time_slice.yield_if_over()
-                await self._log.wait_for_earlier(group_id)
-                try:
-                    await self._append_tombstones_of(group_id, part)
-                except KafkaError as error:
-                    if self._leadership.is_over:
-                        return
-                    self._failed()
-                    logger.warning("cannot delete the offsets of group %s in deleted topics: %s", group_id, error)
-
-    async def _append_tombstones_of(self, group_id: str, names: Collection[TopicPartition]) -> None:
-        """Delete offsets from the log, except those that are committed again, in a new topic of the same name."""
-        known, pending = self._groups.offsets_of(group_id), self._pending.of_group(group_id)
-        gone = [name for name in names if name not in known and name not in pending]
-        if gone:
-            await self._log.store(group_id, [self._groups.offset_record(group_id, name, None) for name in gone])
-
     async def settled(self) -> None:
         """Wait until the offsets of deleted topics are deleted from the log."""
-        await asyncio.gather(*self._removing, return_exceptions=True)
+        await self._removal.settled()
 
     # -- the life of the shard, called by the state topic
 
@@ -485,7 +418,7 @@ class GroupShard:
             self._timers.schedule(group.group_id, group.next_tick_ms)
         for ended in self._ended:
             self._apply_end(*ended)
-        self._store_removals(self._drop_topics(self._removed_topics))
+        self._removal.remove_topics(self._removed_topics)
 
     def close(self) -> None:
         for token in self._waiting:
@@ -495,17 +428,6 @@ class GroupShard:
     async def free(self) -> None:
         async for _ in cooperatively(self._groups.drop_all()):
             pass
-
-
-def _names_per_batch(group_id: str) -> int:
-    """Return how many tombstones of offsets fit into a batch."""
-    return max(1, BATCH_BYTES // (len(group_id.encode()) + MAX_TOPIC_NAME_LENGTH + _KEY_BYTES))
-
-
-def _parts(group_id: str, names: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
-    """Split partitions into those whose tombstones fit into a batch."""
-    count = _names_per_batch(group_id)
-    return (names[start : start + count] for start in range(0, len(names), count))
 
 
 def _respond(effect: Effect) -> None:

@@ -4,8 +4,6 @@ One `ReplicaFetcher` per leader broker fetches all partitions that follow it, ov
 session. It appends what comes byte for byte at the offsets given, truncates where the leader says that the logs
 diverge, and takes over the leader's watermarks. A fetch from an offset says that everything below it is stored; where
 the topic requires an fsync for that, the next fetch of the partition waits for it.
-
-`ReplicaFetchers` gives each follower its leader as the cluster's image changes.
 """
 
 from __future__ import annotations
@@ -21,15 +19,13 @@ from uuid import UUID
 from skylog.broker.config import BrokerConfig
 from skylog.broker.flusher import Flusher
 from skylog.broker.housekeeping import Housekeeping
-from skylog.broker.partition import Partition, Role
+from skylog.broker.partition import Partition
 from skylog.broker.replication.throttles import FetchThrottle, Key
 from skylog.broker.time_slice import TimeSlice
 from skylog.clock import Clock
-from skylog.cluster import BrokerImage, ClusterImage
-from skylog.cluster.image import NO_LEADER
+from skylog.cluster import BrokerImage
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.limited_logger import LimitedLogger
-from skylog.model import TopicPartition
 from skylog.net.peer import Peer, PeerError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.replica_fetch_hot import (
@@ -104,7 +100,10 @@ class ReplicaFetcher:
         self._changed: dict[Key, None] = {}
         self._forgotten: dict[Key, None] = {}
         self._held: set[Key] = set()  # their logs are being prepared in a thread; then their rows are sent
+        self._loop = asyncio.get_running_loop()
         self._signal: asyncio.Future[None] | None = None
+        self._awaited: _Sent | None = None
+        self._watchdog: asyncio.TimerHandle
         self._throttle = FetchThrottle(node_id, bucket, clock, self._send_all)
         self._requests = 0
         self.bytes_in = 0
@@ -191,11 +190,14 @@ class ReplicaFetcher:
         peer = await Peer.connect(
             leader.host, leader.port, client_id=f"broker-{self._node_id}", timeout_s=ANSWER_PATIENCE_S
         )
+        self._awaited = None
+        self._watch_deadline()
         try:
             session = await self._open_session(peer)
             while session is not None:
                 session = await self._fetch(peer, session)
         finally:
+            self._watchdog.cancel()
             peer.close()
 
     async def _open_session(self, peer: Peer) -> int | None:
@@ -233,7 +235,7 @@ class ReplicaFetcher:
     def _send_request(self, peer: Peer, session_id: int, epoch: int) -> _Sent:
         self._requests += 1
         patience_s = self._config.replica_fetch_wait_max_ms / 1000 + ANSWER_PATIENCE_S
-        deadline = asyncio.get_running_loop().time() + patience_s
+        deadline = self._loop.time() + patience_s
         return _Sent(self._requests, peer.send_encoded(*self._request(session_id, epoch)), deadline)
 
     async def _answered_or_woken(self, sent: _Sent) -> bool:
@@ -244,18 +246,28 @@ class ReplicaFetcher:
         waiting = sent.answer
         if waiting.done():
             return True
-        self._signal = asyncio.get_running_loop().create_future()
+        self._awaited = sent
+        self._signal = self._loop.create_future()
         waiting.add_done_callback(self._wake)
         try:
-            async with asyncio.timeout_at(sent.deadline):
-                await self._signal
-        except TimeoutError:
-            if not waiting.done():
-                raise PeerError(f"broker {self.leader.node_id} did not answer in time") from None
+            await self._signal
         finally:
             self._signal = None
             waiting.remove_done_callback(self._wake)
-        return waiting.done()
+        if waiting.done():
+            return True
+        if self._loop.time() >= sent.deadline:
+            raise PeerError(f"broker {self.leader.node_id} did not answer in time")
+        return False
+
+    def _watch_deadline(self) -> None:
+        """Wake the wait for a response at its deadline. One timer for all requests: they come thousands a second."""
+        now_s = self._loop.time()
+        deadline = self._awaited.deadline if self._awaited is not None else now_s + ANSWER_PATIENCE_S
+        if deadline <= now_s:
+            self._wake()
+            deadline = now_s + ANSWER_PATIENCE_S
+        self._watchdog = self._loop.call_at(deadline, self._watch_deadline)
 
     def _request(self, session_id: int, epoch: int) -> tuple[int, int, bytes]:
         """Return the next request: the partitions that have changed, at the ends of their logs."""
@@ -434,109 +446,3 @@ class ReplicaFetcher:
         log = limited_logger.warning if is_damaged else limited_logger.debug
         log("broker %d answers %s for %s", self.leader.node_id, code.name, partition.name)
         self._send_later(key, DAMAGE_RETRY_S if is_damaged else RETRY_S)
-
-
-class ReplicaFetchers:
-    """The fetchers of this broker, one per leader that it follows."""
-
-    def __init__(
-        self, node_id: int, flusher: Flusher, clock: Clock, housekeeping: Housekeeping, config: BrokerConfig
-    ) -> None:
-        self._node_id = node_id
-        self.incarnation = 0
-        self._flusher = flusher
-        self._clock = clock
-        self._housekeeping = housekeeping
-        self._config = config
-        self._bucket = TokenBucket(config.follower_replication_throttled_rate, clock.monotonic())
-        self._brokers: dict[int, BrokerImage] = {}
-        self._fetchers: dict[int, ReplicaFetcher] = {}
-        self._leaders: dict[TopicPartition, tuple[int, Partition]] = {}
-        self._is_running = False
-        self._failures_before = self._bytes_before = 0  # of fetchers that have ended
-
-    @property
-    def failures(self) -> int:
-        return self._failures_before + sum(fetcher.failures for fetcher in self._fetchers.values())
-
-    @property
-    def bytes_in(self) -> int:
-        """The bytes of batches that were copied from leaders since the broker was started."""
-        return self._bytes_before + sum(fetcher.bytes_in for fetcher in self._fetchers.values())
-
-    def start(self) -> None:
-        self._is_running = True
-        for leader_id, partition in self._leaders.values():
-            self._add(leader_id, partition)
-
-    async def stop(self) -> None:
-        """Stop fetching. `start` continues."""
-        self._is_running = False
-        fetchers = list(self._fetchers.values())
-        for leader_id in list(self._fetchers):
-            self._end(leader_id)
-        for fetcher in fetchers:
-            await fetcher.ended()
-
-    def assigned(self, partition: Partition) -> None:
-        """Fetch a partition from its present leader. Called when its role, leader or epoch has changed."""
-        name, image = partition.name, partition.image
-        before, now = self._leaders.pop(name, None), None
-        if partition.role is Role.FOLLOWER and image is not None and image.leader not in (self._node_id, NO_LEADER):
-            now = self._leaders[name] = image.leader, partition
-        if before is not None and before != now and before[0] in self._fetchers:
-            self._fetchers[before[0]].remove(before[1])
-        if now is not None:
-            self._add(*now)
-
-    def _add(self, leader_id: int, partition: Partition) -> None:
-        broker = self._brokers.get(leader_id)
-        if not self._is_running or broker is None:
-            return
-        fetcher = self._fetchers.get(leader_id)
-        if fetcher is None:
-            fetcher = self._fetchers[leader_id] = ReplicaFetcher(
-                self._node_id,
-                self.incarnation,
-                broker,
-                self._flusher,
-                self._clock,
-                self._housekeeping,
-                self._config,
-                self._bucket,
-            )
-        fetcher.add(partition)
-
-    def reconfigure(self, config: BrokerConfig) -> None:
-        """Use another configuration from now on."""
-        before, self._config = self._config, config
-        if config.follower_replication_throttled_rate != before.follower_replication_throttled_rate:
-            self._bucket.change_rate(config.follower_replication_throttled_rate, self._clock.monotonic())
-            for leader_id, partition in self._leaders.values():
-                self._add(leader_id, partition)
-
-    def apply(self, _: ClusterImage, now: ClusterImage) -> None:
-        """Follow brokers that start, stop or move."""
-        if now.brokers == self._brokers:
-            return
-        before, self._brokers = self._brokers, dict(now.brokers)
-        for node_id in before.keys() | self._brokers.keys():
-            if node_id != self._node_id and _has_moved(before.get(node_id), self._brokers.get(node_id)):
-                self._end(node_id)
-                for leader_id, partition in self._leaders.values():
-                    if leader_id == node_id:
-                        self._add(node_id, partition)
-
-    def _end(self, leader_id: int) -> None:
-        fetcher = self._fetchers.pop(leader_id, None)
-        if fetcher is not None:
-            self._failures_before += fetcher.failures
-            self._bytes_before += fetcher.bytes_in
-            fetcher.stop()
-
-
-def _has_moved(before: BrokerImage | None, now: BrokerImage | None) -> bool:
-    """Whether a broker is another process, or has another address."""
-    if before is None or now is None:
-        return before is not now
-    return (before.host, before.port, before.incarnation) != (now.host, now.port, now.incarnation)
