@@ -39,11 +39,17 @@ def test_a_trace_goes_from_the_producer_and_the_event_to_the_handler(
     with tracer.start_as_current_span("request") as request:
         producer.send(skylog_topic, b"sent", headers={"own": "1"}, partition=0).result(20)
         events.fire("fired")
+        assert producer.offer(f"{skylog_topic}.offered", b"offered")
+    with events.request() as scope:
+        events.fire("fired outside of the span")
+        with tracer.start_as_current_span("another request"):
+            scope.hand_over()
     producer.flush()
-    producer.send(skylog_topic, b"untraced", partition=0).result(20)
     sender = request.get_span_context()
 
     stored = consume(skylog_bootstrap, skylog_topic, count=3)
+    [offered] = consume(skylog_bootstrap, f"{skylog_topic}.offered", count=1)
+    assert trace_parent(offered.headers) == trace_parent(stored[0].headers)
     expected = TraceParent(f"{sender.trace_id:032x}", f"{sender.span_id:016x}", is_sampled=True)
     assert [trace_parent(message.headers) for message in stored] == [expected, expected, None]
     assert [name for name, _ in stored[0].headers] == ["own", "traceparent"]

@@ -162,11 +162,13 @@ class Producer:
         """Queue a message and return True, or return False if the queue is full. Never waits.
 
         The result is only counted and logged. Raises DeliveryError for a message that can never be sent, such as one
-        that is too large.
+        that is too large. With an empty list of headers, the message does not get the trace of the current span.
         """
         engine = self._engine or self._start()
         if self._partitioner is not None:
             raise ConfigError("a partitioner function may have to wait for the broker: use `send` instead of `offer`")
+        if IS_AVAILABLE and headers != []:
+            headers = with_current_span(headers)
         delivery = None
         if engine.tier is not None:
             timestamp_ms = timestamp_ms or time.time_ns() // 1_000_000

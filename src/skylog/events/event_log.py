@@ -158,7 +158,7 @@ class EventLog:
         taken = full = 0
         for message in messages:
             try:
-                if offer(self.topic, message.value, message.key, message.timestamp_ms, message.headers or None):
+                if offer(self.topic, message.value, message.key, message.timestamp_ms, message.headers):
                     taken += 1
                 else:
                     full += 1
