@@ -58,25 +58,25 @@ def main(bootstrap: str, root: Path) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("skylog").setLevel(logging.INFO)
 
-    from skylog.demo.jobs import demo_jobs, run_demo_job
+    from skylog.demo.jobs import DemoJobs
     from skylog.pipeline.cluster import Cluster
     from skylog.pipeline.runnable import RunnableJob
     from skylog.spark.session import start_session
 
-    cluster, layout = Cluster(bootstrap), Layout(root)
     spark = start_session("skylog-demo", settings=_SETTINGS)
     status_pipe.send(ready=True)
+    jobs = DemoJobs(spark, Cluster(bootstrap), Layout(root), stop)
 
     def run(job: RunnableJob) -> None:
         try:
-            run_demo_job(job, spark, cluster, layout, stop)
+            jobs.run(job)
         except Exception as error:  # the top of the thread: an exception that escapes it would only be printed
             logger.exception("job %s failed", job.name)
             status_pipe.send(failed=f"job {job.name} failed: {error}")
             failed.set()
             stop.set()
 
-    threads = [Thread(target=run, args=(job,), name=job.name) for job in demo_jobs(cluster, layout)]
+    threads = [Thread(target=run, args=(job,), name=job.name) for job in jobs.jobs]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from skylog.demo.layout import EVENTS, FEED, PAGES_TOPIC, RISING, Layout
 from skylog.pipeline.cluster import Cluster
+from skylog.pipeline.job_definition import Job
 from skylog.pipeline.runnable import JobRun, RunnableJob
 from skylog.pipeline.runner import Progress
 from skylog.pipeline.status_publisher import ReportedSchedule
@@ -25,7 +26,8 @@ _EVERY_S: Final = 2.0
 _STREAM_EVERY_S: Final = 5.0
 """Streams cost more for a batch, however few events it has."""
 _STREAMS_AFTER_S: Final = 10.0
-"""Streams start later, so that the first results of the other jobs are seen sooner."""
+"""Streams start this long after the first results of all other jobs, which are then seen sooner."""
+_POLL_S: Final = 0.5
 _PERIOD_MS: Final = (3_600_000, 20_000, 5_000)  # for `rising`; over a whole day no page would rise within a minute
 _TOP: Final = 20
 _MINUTE_MS: Final = 60_000
@@ -65,17 +67,36 @@ def demo_jobs(cluster: Cluster, layout: Layout) -> Sequence[RunnableJob]:
     )
 
 
-def run_demo_job(job: RunnableJob, spark: SparkSession, cluster: Cluster, layout: Layout, stop: Event) -> None:
-    """Run a job until `stop` is set. It finishes its current batch."""
-    is_stream = getattr(job, "is_stream", False)
-    if is_stream and stop.wait(_STREAMS_AFTER_S):
-        return
-    with job.status(cluster) as status:
+class DemoJobs:
+    """Runs the jobs, each in a thread of the caller, until `stop` is set. They finish their current batches."""
 
-        def report(progress: Progress) -> None:
-            logger.info("%s: batch %d: %d records", progress.job, progress.batch, progress.records)
-            status.report(progress)
+    def __init__(self, spark: SparkSession, cluster: Cluster, layout: Layout, stop: Event) -> None:
+        self.jobs = demo_jobs(cluster, layout)
+        self._spark, self._cluster, self._layout, self._stop = spark, cluster, layout, stop
+        self._without_result = {job.name for job in self.jobs if not _is_stream(job)}
 
-        schedule = _StreamSchedule(0.0, status.waiting) if is_stream else ReportedSchedule(_EVERY_S, status.waiting)
-        run = JobRun(schedule, stop, report, job.name, state=layout.state / job.name)
-        job.run_with(spark, cluster, run)
+    def run(self, job: RunnableJob) -> None:
+        if _is_stream(job) and self._is_stopped_early():
+            return
+        with job.status(self._cluster) as status:
+
+            def report(progress: Progress) -> None:
+                logger.info("%s: batch %d: %d records", progress.job, progress.batch, progress.records)
+                self._without_result.discard(job.name)
+                status.report(progress)
+
+            is_stream, tell = _is_stream(job), status.waiting
+            schedule = _StreamSchedule(0.0, tell) if is_stream else ReportedSchedule(_EVERY_S, tell)
+            run = JobRun(schedule, self._stop, report, job.name, state=self._layout.state / job.name)
+            job.run_with(self._spark, self._cluster, run)
+
+    def _is_stopped_early(self) -> bool:
+        """Wait until streams may start. Return whether the demo is stopped before."""
+        while self._without_result:
+            if self._stop.wait(_POLL_S):
+                return True
+        return self._stop.wait(_STREAMS_AFTER_S)
+
+
+def _is_stream(job: RunnableJob) -> bool:
+    return isinstance(job, Job) and job.is_stream
