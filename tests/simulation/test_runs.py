@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+from skylog.simulation import __main__ as command
+from skylog.simulation.__main__ import main
 from skylog.simulation.bugs import BUGS
 from skylog.simulation.run import Result
 from skylog.simulation.seeds import run_seed
+from skylog.simulation.shrinking import shortest_plan
+from skylog.simulation.world import World
 from tests.proof import proof, some
 from tests.seeds import seed
 
@@ -77,3 +82,27 @@ def _digest_of(number: int, hash_seed: str) -> str:
 @pytest.mark.parametrize("name", some(list(FOUND), 3))
 def test_a_bug_whose_mend_is_undone_is_found(name: str) -> None:
     assert run_seed(FOUND[name], BUGS[name].undo).violations
+
+
+def test_a_failed_seed_shows_what_was_found_and_what_is_on_disk(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", str(FOUND["KAFKA-9838"]), "--undo", "KAFKA-9838", "--faults", "20"]) == 1
+    shown = capsys.readouterr().out
+    assert "inconsistent read: " in shown
+    assert re.search(r"^on disk: broker-\d t-0: 0{20}.log: offsets 0 to \d+ of epochs \[0", shown, re.MULTILINE)
+
+
+def test_a_run_can_be_stopped_at_a_time_of_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[float] = []
+
+    def look(world: World) -> None:
+        stopped.append(world.loop.time())
+        assert world.machines[1].broker is not None
+
+    monkeypatch.setattr(command, "enter_debugger", look)
+    assert main(["--seed", "9", "--replay", "--at", "1003.5"]) == 0
+    assert stopped == [1003.5]
+
+
+def test_the_shortest_plan_that_fails_may_be_in_between() -> None:
+    assert shortest_plan(5, lambda kept: kept == 3) == 3
+    assert shortest_plan(5, lambda kept: False) == 5

@@ -9,8 +9,10 @@ import time
 from collections.abc import Sequence
 
 from skylog.simulation.bugs import BUGS
+from skylog.simulation.run import Visit
 from skylog.simulation.seeds import run_seed, run_seeds, undo_of
 from skylog.simulation.shrinking import shortest_plan
+from skylog.simulation.world import World
 
 SHOWN_VIOLATIONS = 20
 
@@ -24,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--faults", type=int, help="with --seed: apply the first faults only")
     parser.add_argument("--trace", action="store_true", help="with --seed: show the whole trace")
     parser.add_argument("--replay", action="store_true", help="with --seed: enter the debugger when a check has failed")
+    parser.add_argument("--at", type=float, metavar="SECONDS", help="with --replay: enter it at this time of the trace")
     parser.add_argument("--undo", choices=sorted(BUGS), help="undo the mend of this bug")
     options = parser.parse_args(arguments)
     if options.seed is not None:
@@ -51,7 +54,8 @@ def show_seeds(seeds: range, jobs: int, undone: str | None) -> int:
 
 def show_seed(seed: int, options: argparse.Namespace) -> int:
     undone = undo_of(options.undo)
-    result = run_seed(seed, undone, options.faults)
+    visit = Visit(options.at, enter_debugger) if options.replay and options.at is not None else None
+    result = run_seed(seed, undone, options.faults, visit)
     if options.trace:
         _say("\n".join(result.trace.lines))
     _say(f"seed {seed}: {len(result.trace.lines)} lines, trace {result.trace.digest}, {result.seconds:.0f} s")
@@ -60,6 +64,8 @@ def show_seed(seed: int, options: argparse.Namespace) -> int:
         return 0
     for line in result.violations[:SHOWN_VIOLATIONS]:
         _say(line)
+    for line in result.disks:
+        _say(f"on disk: {line}")
     if options.faults is None:
         plan = result.scenario.plan
         count = shortest_plan(len(plan), lambda kept: bool(run_seed(seed, undone, kept).violations))
@@ -69,6 +75,11 @@ def show_seed(seed: int, options: argparse.Namespace) -> int:
     if options.replay:
         pdb.set_trace()
     return 1
+
+
+def enter_debugger(world: World) -> None:
+    """Stop in the middle of a run. `world.machines[1].broker` is the first broker."""
+    pdb.set_trace()
 
 
 def _say(line: str) -> None:

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from skylog.simulation.faults import Storm
 from skylog.simulation.loop import DeadlockError
 from skylog.simulation.scenario import Scenario
 from skylog.simulation.seams import Patches, simulated
+from skylog.simulation.topic_reading import describe_disks
 from skylog.simulation.trace import Trace
 from skylog.simulation.upkeep import (
     CompactionOfClassicGroup,
@@ -55,6 +56,14 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
 Undo = Callable[[Patches], None]
 
 
+@dataclass(frozen=True)
+class Visit:
+    """Somebody who looks into the world of a run, at a time of its trace."""
+
+    at_s: float
+    call: Callable[[World], None]
+
+
 @dataclass
 class Result:
     """What a run has shown. `violations` is empty if all is well."""
@@ -65,6 +74,8 @@ class Result:
     seconds: float
     acknowledged: int
     steps: int
+    disks: list[str] = field(default_factory=list)
+    """What is on the disks after a failed run."""
 
 
 async def live_through(world: World, workload: Workload) -> list[str]:
@@ -107,13 +118,16 @@ def _is_whole(world: World) -> bool:
     )
 
 
-def run_scenario(scenario: Scenario, undo: Undo | None = None) -> Result:
-    """Run a scenario, with a mend undone if one is given."""
+def run_scenario(scenario: Scenario, undo: Undo | None = None, visit: Visit | None = None) -> Result:
+    """Run a scenario, with a mend undone if one is given. `visit` is called in the middle, at its time."""
     base = Path(tempfile.mkdtemp(prefix="skylog-simulation-", dir=_MEMORY if _MEMORY.is_dir() else None))
     world = World(f"run/{scenario.seed}", base, scenario.settings, scenario.size, scenario.session_timeout_ms)
     world.network.latency_s, world.loop.thread_delay_s = scenario.latency_s, scenario.thread_delay_s
     workload = WORKLOADS[scenario.workload](world, scenario)
     began_at = world.loop.time()
+    disks: list[str] = []
+    if visit is not None:
+        world.later(max(visit.at_s - began_at, 0.0), lambda: visit.call(world))
     try:
         with simulated(world.network, world.disks, world.seed) as patches, _traced(world):
             if undo is not None:
@@ -123,12 +137,13 @@ def run_scenario(scenario: Scenario, undo: Undo | None = None) -> Result:
             except DeadlockError as error:
                 found = [f"stuck: {error}"]
             seconds = world.loop.time() - began_at
+            if world.problems or found:
+                disks = describe_disks(world)
             world.end()
     finally:
         shutil.rmtree(base, ignore_errors=True)
-    return Result(
-        scenario, [*world.problems, *found], world.trace, seconds, len(workload.history.acknowledged), world.loop.steps
-    )
+    acknowledged, steps = len(workload.history.acknowledged), world.loop.steps
+    return Result(scenario, [*world.problems, *found], world.trace, seconds, acknowledged, steps, disks)
 
 
 @contextmanager

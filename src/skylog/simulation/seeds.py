@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from skylog.simulation.bugs import BUGS
-from skylog.simulation.run import Result, Undo, run_scenario
+from skylog.simulation.run import Result, Undo, Visit, run_scenario
 from skylog.simulation.scenario import draw_scenario
 
 
@@ -24,12 +24,12 @@ class Summary:
     acknowledged: int
 
 
-def run_seed(seed: int, undo: Undo | None = None, faults: int | None = None) -> Result:
+def run_seed(seed: int, undo: Undo | None = None, faults: int | None = None, visit: Visit | None = None) -> Result:
     """Run a seed, or the first `faults` faults of it."""
     scenario = draw_scenario(seed)
     if faults is not None:
         scenario = replace(scenario, plan=scenario.plan[:faults])
-    result = run_scenario(scenario, undo)
+    result = run_scenario(scenario, undo, visit)
     gc.collect()  # the brokers and their open files are cycles
     return result
 

@@ -65,6 +65,25 @@ def compare_replicas(world: World, topic: str, ends: dict[int, int]) -> list[str
     return found
 
 
+def describe_disks(world: World) -> list[str]:
+    """Return one line for each log on each disk: its segments, with offsets and leader epochs of their batches."""
+    found = []
+    for machine in world.machines.values():
+        for folder in sorted(path for path in machine.disk.path.iterdir() if path.is_dir()):
+            segments = [_describe(path) for path in sorted(folder.glob("*.log"))]
+            if any(segments):
+                found.append(f"{machine.host} {folder.name}: {'; '.join(segments)}")
+    return found
+
+
+def _describe(path: Path) -> str:
+    headers = [header for _, header in iterate_batches(path.read_bytes())]
+    epochs = sorted({header.partition_leader_epoch for header in headers})
+    if not headers:
+        return ""
+    return f"{path.name}: offsets {headers[0].base_offset} to {headers[-1].end_offset - 1} of epochs {epochs}"
+
+
 def _batches(folder: Path) -> Batches:
     found = {}
     for path in sorted(folder.glob("*.log")):
