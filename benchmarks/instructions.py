@@ -29,14 +29,18 @@ WARM_UP = 200
 REQUESTS = 1500
 LOADS = ((1, 1, 1), (1, 8, 5), (50, 1, 5), (1000, 1, 5))
 """Messages in a request, connections, and requests in flight on each."""
+FETCHES = (("one batch of 50", 0), ("1 MiB of batches of 50", 1 << 20))
+"""What a fetch asks for, and its limit; 0 for one batch."""
+FETCHED_BATCHES = 300
 IDLE_SECONDS = 10.0
 BAR = 1.03
 START = "start, with a new topic"
+_FETCHED = frames.record_batch(50)
 _TOTALS = re.compile(rb"^totals: (\d+)", re.MULTILINE)
 
 
 def run(options: Options) -> Report:
-    report = Report("instructions", "instructions of the broker for its start and for a produce request")
+    report = Report("instructions", "instructions of the broker for its start and for a request")
     if shutil.which("callgrind_control") is None:
         report.notes.append("valgrind is not installed: nothing is measured (apt-get install valgrind)")
         return report
@@ -74,6 +78,14 @@ def _measure(options: Options, checkout: Path) -> dict[str, float]:
             done = broker.serve(messages, connections, in_flight, requests)
             taken = time.monotonic() - began
             found[what] = (broker.counted() - idle * taken) / done
+        broker.prepare_fetches()
+        for name, max_bytes in FETCHES:
+            broker.fetch(max_bytes, WARM_UP)
+            broker.counted()
+            began = time.monotonic()
+            done = broker.fetch(max_bytes, requests)
+            taken = time.monotonic() - began
+            found[f"fetch {name}"] = (broker.counted() - idle * taken) / done
     return found
 
 
@@ -126,5 +138,37 @@ class _Counted:
             seconds=600,
             warm_up_seconds=0,
             max_requests=requests,
+        )
+        return done.total_requests
+
+    def prepare_fetches(self) -> None:
+        """Fill the topic that `fetch` reads."""
+        create_topic(self._address, "f")
+        request = frames.produce_request("f", _FETCHED).data
+        load.run(
+            self._address,
+            [[request]],
+            in_flight=1,
+            error_at=frames.produce_error_at("f"),
+            seconds=600,
+            warm_up_seconds=0,
+            max_requests=FETCHED_BATCHES,
+        )
+
+    def fetch(self, max_bytes: int, requests: int) -> int:
+        """Send fetch requests, one at a time, and return how many were answered."""
+        asked = [
+            frames.fetch_request("f", 50 * number, partition_max_bytes=max_bytes or len(_FETCHED)).data
+            for number in range(FETCHED_BATCHES // 3)
+        ]
+        done = load.run(
+            self._address,
+            [asked],
+            in_flight=1,
+            error_at=frames.fetch_error_at("f"),
+            seconds=600,
+            warm_up_seconds=0,
+            max_requests=requests,
+            long_answers=True,
         )
         return done.total_requests
