@@ -21,7 +21,7 @@ from skylog.broker.api import Api, Context
 from skylog.broker.handlers.api_versions import unsupported_version
 from skylog.broker.held_frame import HeldFrame
 from skylog.broker.metrics.requests import RequestTimes
-from skylog.broker.session import Session
+from skylog.broker.session import PLAINTEXT, Session
 from skylog.errors import ErrorCode, MalformedRequestError
 from skylog.limited_logger import LimitedLogger
 from skylog.net import Connection, PendingReply, Reply
@@ -72,8 +72,8 @@ class Router:
         }
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def open_session(self, connection: Connection) -> Session:
-        return Session(connection, self)
+    def open_session(self, connection: Connection, listener: str = PLAINTEXT) -> Session:
+        return Session(connection, self, listener)
 
     @property
     def has_fast_lanes(self) -> bool:

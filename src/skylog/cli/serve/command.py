@@ -47,11 +47,13 @@ def serve(
         Path, typer.Option("--data-dir", help="Directory of the logs; created if it does not exist.")
     ] = Path("skylog-data"),
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all interfaces.")
-    ] = "127.0.0.1",
+        str | None,
+        typer.Option("--host", show_default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."),
+    ] = None,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
-    ] = 9092,
+        int | None,
+        typer.Option("--port", min=0, max=65535, show_default="9092", help="Port to listen on; 0 picks a free one."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting, with Kafka's key; can be repeated."),
@@ -137,6 +139,9 @@ def serve(
     open_session = session_opener(zookeeper, metadata_store, config.broker)
     _raise_file_limit()
     is_console_optional = console_port is None and console_host is None
+    if host is None:
+        addresses = config.security.addresses()
+        host = addresses[0].host if addresses else "127.0.0.1"
     server = BrokerServer(
         data_dir, host, port, config, open_session, console_settings, is_console_optional, metrics_topic, log_format
     )
@@ -153,7 +158,7 @@ class BrokerServer:
 
     data_dir: Path
     host: str
-    port: int
+    port: int | None
     config: ServerConfig
     open_session: OpenSession | None
     console: Settings | None
@@ -193,7 +198,7 @@ class BrokerServer:
         try:
             return broker, await broker.start(self.host, self.port)
         except OSError as error:
-            where = f"{self.host}:{self.port}"
+            where = f"{self.host}:{9092 if self.port is None else self.port}"
             hint = "; choose another --port" if error.errno == errno.EADDRINUSE else "; check --host and --port"
             raise SkylogError(f"cannot listen on {where}: {error.strerror or error}{hint}") from error
 
