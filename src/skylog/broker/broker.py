@@ -38,6 +38,7 @@ from skylog.clock import Clock
 from skylog.cluster import BrokerImage, ClusterImage, ClusterMetadata, MetadataStore
 from skylog.cluster.broker_configs import BrokerConfigs
 from skylog.cluster.image import NO_CONTROLLER
+from skylog.cluster.scram_users import ScramUsers
 from skylog.net import Connection, Listener
 from skylog.storage import LogDir
 
@@ -96,7 +97,10 @@ class Broker:
         self.background: dict[str, Background] = {}
         self.router = Router(self, APIS)
         self.listener = Listener(self.config.net, self.router.open_session)
-        self.endpoints = Endpoints(self.identity.node_id, self.router, self.listener, is_replicated=self._is_replicated)
+        self.users = ScramUsers(store)
+        self.endpoints = Endpoints(
+            self.identity.node_id, self.router, self.listener, self.users, is_replicated=self._is_replicated
+        )
 
     async def start(self, host: str | None, port: int | None) -> int:
         """Open the logs, listen, and return the port. `host` and `port` replace the address of the first listener."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from skylog.broker.config import ServerConfig
 from skylog.broker.session import PLAINTEXT, Session
 from skylog.cluster import BrokerImage
+from skylog.cluster.scram_users import ScramUsers
 from skylog.errors import ConfigError
 from skylog.net import Connection, Listener
 from skylog.security.listeners import Address, SecurityProtocol, parse_listeners
@@ -30,10 +31,13 @@ _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 class Endpoints:
     """Starts the listeners and knows their addresses. Use it on the event loop."""
 
-    def __init__(self, node_id: int, router: Router, listener: Listener, *, is_replicated: bool) -> None:
+    def __init__(
+        self, node_id: int, router: Router, listener: Listener, users: ScramUsers, *, is_replicated: bool
+    ) -> None:
         self._node_id = node_id
         self._router = router
         self._listener = listener
+        self._users = users
         self._is_replicated = is_replicated
         self._bound: dict[str, Address] = {}
         self._advertised: dict[str, Address] = {}
@@ -59,11 +63,16 @@ class Endpoints:
         if unknown:
             raise ConfigError(f"advertised.listeners: {', '.join(sorted(unknown))} is not in listeners")
         for address in addresses:
-            open_session, handshakes = self._opener(address.name, config), None
-            if security.protocol_of(address.name) is not SecurityProtocol.PLAINTEXT:
-                handshakes = self._secure[address.name].handshakes
+            if security.protocol_of(address.name).has_login:
+                from skylog.broker.security.mechanisms import add_own_user
+
+                await self._users.load()
+                await add_own_user(address.name, security, self._users)
+            open_session = self._opener(address.name, config)
+            secure = self._secure.get(address.name)
+            handshakes, max_frame_bytes = (secure.handshakes, secure.max_frame_bytes) if secure else (None, None)
             begin = self._listener.listen if self._bound else self._listener.start
-            bound = await begin(address.host, address.port, open_session, handshakes)
+            bound = await begin(address.host, address.port, open_session, handshakes, max_frame_bytes)
             self._bound[address.name] = address._replace(port=bound)
         return self._bound[first.name].port
 
@@ -74,7 +83,7 @@ class Endpoints:
             return None if name == PLAINTEXT else partial(self._router.open_session, listener=name)
         from skylog.broker.security.secure_listener import SecureListener
 
-        secure = self._secure[name] = SecureListener(name, protocol, config.security, self._router)
+        secure = self._secure[name] = SecureListener(name, protocol, config, self._router, self._users)
         return secure.open_session
 
     def reconfigure(self, config: ServerConfig) -> bool:

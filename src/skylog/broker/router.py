@@ -65,7 +65,7 @@ class Router:
         self._apis = {int(api.key): api for api in apis}
         self._routes = {
             api.key << 16 | version: Route(
-                api, version >= API_SPECS[api.key].request.flexible.low, self._requests[api.key, version]
+                api, API_SPECS[api.key].is_flexible(version), self._requests[api.key, version]
             )
             for api in self._apis.values()
             for version in range(api.low, api.high + 1)

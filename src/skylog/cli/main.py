@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from importlib import import_module
@@ -12,6 +13,7 @@ import typer
 from skylog import __version__
 from skylog.errors import SkylogError
 
+CONFIG_VARIABLE: Final = "SKYLOG_CONFIG"
 COMMANDS: Final = {
     "serve": "skylog.cli.serve:serve",
     "console": "skylog.cli.console:console",
@@ -23,6 +25,8 @@ COMMANDS: Final = {
     "replay": "skylog.cli.replay:replay",
     "groups": "skylog.cli.groups:app",
     "transactions": "skylog.cli.transactions:app",
+    "users": "skylog.cli.users:app",
+    "secure": "skylog.cli.secure:secure",
     "audit": "skylog.cli.audit:app",
     "log": "skylog.cli.log:app",
     "pipeline": "skylog.cli.pipelines:app",
@@ -42,6 +46,15 @@ def main(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            envvar=CONFIG_VARIABLE,
+            help="A properties file on how to reach the cluster, with Kafka's names; also after a command.",
+        ),
+    ] = None,
 ) -> None:
     """A durable commit log that speaks the Apache Kafka protocol."""
 
@@ -66,8 +79,37 @@ def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
     return app
 
 
+def _apply_client_config(arguments: list[str]) -> None:
+    """Take `--config FILE` out of the arguments, and let all clients of this process use the file.
+
+    `--config KEY=VALUE` is a setting of a topic, and stays. So does the `--config` of a broker.
+    """
+    if arguments[1:2] in (["serve"], ["console"]):
+        return
+    for at in range(1, len(arguments) - 1):
+        if arguments[at] == "--config" and "=" not in arguments[at + 1]:
+            path = arguments[at + 1]
+            del arguments[at : at + 2]
+            os.environ[CONFIG_VARIABLE] = path
+            break
+    path = os.environ.get(CONFIG_VARIABLE, "")
+    if path and "SKYLOG_BOOTSTRAP" not in os.environ:
+        from skylog.config import read_properties
+
+        try:
+            with open(path) as file:
+                servers = read_properties(file.read()).get("bootstrap.servers")
+        except OSError as error:
+            from skylog.terminal import fail
+
+            fail(f"cannot read --config {path}: {error.strerror}")
+        if servers:
+            os.environ["SKYLOG_BOOTSTRAP"] = servers
+
+
 def run() -> None:
     """Run the console script. Prints a SkylogError as one line on stderr, without a traceback."""
+    _apply_client_config(sys.argv)
     called = [name for name in sys.argv[1:2] if name in COMMANDS]
     try:
         command_line(called or COMMANDS)()

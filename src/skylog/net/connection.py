@@ -27,7 +27,7 @@ import logging
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from time import perf_counter
 from typing import Final, Protocol
@@ -186,6 +186,10 @@ class Connection:
     def budget(self) -> MemoryBudget:
         """The memory budget for requests, which all connections share."""
         return self._shared.budget
+
+    def allow_frames(self, max_bytes: int) -> None:
+        """Accept frames of up to `max_bytes` from the next read on."""
+        self._shared = replace(self._shared, max_frame_bytes=max_bytes)
 
     # -- input
 

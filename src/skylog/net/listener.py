@@ -112,7 +112,12 @@ class Listener:
         self._config = config
 
     async def start(
-        self, host: str, port: int, open_handler: OpenHandler | None = None, handshakes: Handshakes | None = None
+        self,
+        host: str,
+        port: int,
+        open_handler: OpenHandler | None = None,
+        handshakes: Handshakes | None = None,
+        max_frame_bytes: int | None = None,
     ) -> int:
         """Listen on every address of `host` and return the port. The kernel picks one for port 0."""
         self._loop = asyncio.get_running_loop()
@@ -126,13 +131,23 @@ class Listener:
             on_close=self._forget,
         )
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
-        return await self.listen(host, port, open_handler, handshakes)
+        return await self.listen(host, port, open_handler, handshakes, max_frame_bytes)
 
     async def listen(
-        self, host: str, port: int, open_handler: OpenHandler | None = None, handshakes: Handshakes | None = None
+        self,
+        host: str,
+        port: int,
+        open_handler: OpenHandler | None = None,
+        handshakes: Handshakes | None = None,
+        max_frame_bytes: int | None = None,
     ) -> int:
-        """Listen on a further address, after `start`. Its connections may have another handler and handshakes."""
+        """Listen on a further address, after `start`. Its connections may have another handler and handshakes.
+
+        They begin with frames of up to `max_frame_bytes`, until `Connection.allow_frames`.
+        """
         shared = self._shared if open_handler is None else replace(self._shared, open_handler=open_handler)
+        if max_frame_bytes is not None:
+            shared = replace(shared, max_frame_bytes=max_frame_bytes)
         endpoint = _Endpoint(shared, handshakes)
         if handshakes is not None:
             self._handshakes.append(handshakes)

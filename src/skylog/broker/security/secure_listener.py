@@ -1,11 +1,15 @@
-"""A listener with TLS or logins: how its connections begin, and who is behind them."""
+"""A listener with TLS or logins: how its connections begin, and which principal they have."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, NoReturn
 
+from skylog.broker.config import ServerConfig
+from skylog.broker.security.login import Login, LoginRules
+from skylog.broker.security.mechanisms import mechanisms
 from skylog.broker.session import ANONYMOUS, Session
+from skylog.cluster.scram_users import ScramUsers
 from skylog.errors import ConfigError, MalformedRequestError
 from skylog.net import Connection
 from skylog.net.tls import Credentials, TlsConfig, TlsHandshakes, TlsTransport
@@ -22,12 +26,16 @@ logger = logging.getLogger(__name__)
 class SecureListener:
     """Opens the sessions of one listener. Raises ConfigError if its settings cannot be used."""
 
-    def __init__(self, name: str, protocol: SecurityProtocol, config: SecurityConfig, router: Router) -> None:
+    def __init__(
+        self, name: str, protocol: SecurityProtocol, config: ServerConfig, router: Router, users: ScramUsers
+    ) -> None:
         self._name = name
         self._protocol = protocol
         self._router = router
-        own = config.of_listener(name)
+        own = config.security.of_listener(name)
         self._principal_of = mapper(own.ssl_principal_mapping_rules)
+        self._login_rules = login_rules(name, config, users) if protocol.has_login else None
+        self.max_frame_bytes = own.sasl_server_max_receive_size if protocol.has_login else None
         self.handshakes = TlsHandshakes(Credentials(tls_config(own))) if protocol.has_tls else None
 
     def reconfigure(self, config: SecurityConfig) -> None:
@@ -43,7 +51,10 @@ class SecureListener:
 
     def open_session(self, connection: Connection) -> Session:
         session = self._router.open_session(connection, self._name)
-        if self._protocol is SecurityProtocol.SSL:
+        if self._login_rules is not None:
+            session.login = Login(session, self._router, self._login_rules)
+            session.handle = session.login.handle
+        else:
             try:
                 session.principal = self._certified(connection)
             except ConfigError as error:
@@ -56,6 +67,19 @@ class SecureListener:
         assert isinstance(transport, TlsTransport)
         certificate = transport.certificate
         return ANONYMOUS if certificate is None else f"User:{self._principal_of(distinguished_name(certificate))}"
+
+
+def login_rules(name: str, config: ServerConfig, users: ScramUsers) -> LoginRules:
+    """Return how clients of a listener log in. Raises ConfigError."""
+    own = config.security.of_listener(name)
+    found = mechanisms(name, config.security, users)
+    return LoginRules(
+        mechanisms=tuple(found),
+        begin=lambda mechanism: found[mechanism](),
+        max_reauth_ms=own.connections_max_reauth_ms,
+        failure_delay_ms=own.connection_failed_authentication_delay_ms,
+        max_request_bytes=config.net.socket_request_max_bytes,
+    )
 
 
 class _Refusal:

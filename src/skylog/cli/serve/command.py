@@ -234,6 +234,7 @@ class BrokerServer:
         if self.console is not None and listening is not None:
             settings = replace(self.console, bootstrap=_address(REACHABLE.get(self.host, self.host), bound))
             environment = console_secrets(settings) | {LOG_FORMAT_VARIABLE: self.log_format.value}
+            environment |= self._console_access()
             command = console_command(settings)
             health = Health(broker, ignored_jobs={"console"})
             companions["console"] = ConsoleProcess(broker, health, listening, command, environment)
@@ -241,6 +242,17 @@ class BrokerServer:
         for each in companions.values():
             each.start()
         return list(companions.values())
+
+    def _console_access(self) -> dict[str, str]:
+        """Return how the console reaches the first listener, as an environment: the settings have secrets."""
+        addresses = self.config.security.addresses()
+        if not addresses:
+            return {}
+        from skylog.client.kafka_settings import TEXT_VARIABLE
+        from skylog.security.own_client import own_client_settings
+
+        found = own_client_settings(self.config.security, addresses[0].name)
+        return {TEXT_VARIABLE: "\n".join(f"{key}={value}" for key, value in found.items())} if found else {}
 
     def _announce(self, address: str, console_url: str | None) -> None:
         """Print the line that scripts wait for on stdout. Everything else goes to stderr, before it."""
