@@ -29,6 +29,12 @@ T = TypeVar("T")
 MAX_TEXT_LENGTH: Final = 8191
 """The longest allowed value. Every protocol version can carry it: older versions limit a string to 32 KiB."""
 
+MAX_SECRET_LENGTH: Final = 1024 * 1024
+"""The longest password, key or list of certificates. No response has it."""
+
+HIDDEN: Final = "[hidden]"
+"""What stands for a secret in logs and errors."""
+
 _SETTING = "skylog.setting"
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 
@@ -47,7 +53,9 @@ class UpdateMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The declaration of one key. `kind` is Kafka's type name: boolean, int, long, double, string or list.
+    """The declaration of one key. `kind` is Kafka's type name: boolean, int, long, double, string, password or list.
+
+    The value of a password is a secret: it is in no error and in no log, and clients do not get it.
 
     `update_mode` applies to the broker key, also if the setting belongs to a topic.
     """
@@ -64,9 +72,13 @@ class Setting:
     broker_key: str | None
     update_mode: UpdateMode
 
+    @property
+    def is_secret(self) -> bool:
+        return self.kind == "password"
+
     def parse(self, text: str) -> Any:
         """Convert and validate `text`. Raises ConfigError if it is invalid."""
-        if len(text) > MAX_TEXT_LENGTH:
+        if len(text) > (MAX_SECRET_LENGTH if self.is_secret else MAX_TEXT_LENGTH):
             raise ConfigError(f"{self.key}: a value of {len(text)} characters is too long")
         try:
             value = self._convert(text.strip())
@@ -82,7 +94,7 @@ class Setting:
                 raise ConfigError(f"{self.key}={text}: must be at most {self.maximum}")
         expected = self.check(value) if self.check is not None else None
         if expected is not None:
-            raise ConfigError(f"{self.key}={text}: {expected}")
+            raise ConfigError(f"{self.key}={HIDDEN if self.is_secret else text}: {expected}")
         return value
 
     def _convert(self, text: str) -> Any:
@@ -121,6 +133,7 @@ _ARTICLE = {
     "long": "a whole number of 64 bits",
     "double": "a number",
     "string": "text",
+    "password": "text",
     "list": "a list separated by commas",
 }
 _KINDS: dict[type, str] = {bool: "boolean", int: "long", float: "double", str: "string", tuple: "list"}
@@ -182,14 +195,20 @@ def parse(owner: type[T], values: Mapping[str, str], base: T | None = None) -> T
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Parse the `key=value` lines of a properties file; `#` and `!` start comments."""
+    """Parse the `key=value` lines of a properties file; `#` and `!` start comments.
+
+    A line that ends in a backslash goes on in the next one, as in Java. Other backslashes stay as they are.
+    """
     values = {}
-    for number, raw in enumerate(text.splitlines(), start=1):
+    lines = enumerate(text.splitlines(), start=1)
+    for number, raw in lines:
         line = raw.strip()
         if not line or line[0] in "#!":
             continue
         key, separator, value = line.partition("=")
         if not separator:
             raise ConfigError(f"line {number}: expected key=value, found {line!r}")
+        while value.endswith("\\"):
+            value = value[:-1] + next(lines, (0, ""))[1].strip()
         values[key.strip()] = value.strip()
     return values

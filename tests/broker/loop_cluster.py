@@ -228,7 +228,7 @@ class LoopCluster:
         await follower.listen()
         await follower.register()
         broker = self.brokers[leader]
-        follower.peer = await Peer.connect("127.0.0.1", broker._port, client_id=f"by-hand-{node_id}")
+        follower.peer = await Peer.connect("127.0.0.1", broker.endpoints.port, client_id=f"by-hand-{node_id}")
         await soon(lambda: node_id in broker.metadata.image.brokers)
         return follower
 

@@ -235,7 +235,10 @@ def test_a_client_that_has_left_does_not_disturb_the_change_of_the_leader(tmp_pa
         count = len(connections)
         peer.close()
         await members.until(lambda: len(connections) < count)
-        members.brokers[1]._host = "0.0.0.0"  # then it advertises the address that the client connected to
+        bound = members.brokers[1].endpoints._bound
+        bound["PLAINTEXT"] = bound["PLAINTEXT"]._replace(
+            host="0.0.0.0"
+        )  # then it advertises the address that the client connected to
         await members.elect("t", 2)
         assert not members.replica(1, "t").is_leader
         assert members.brokers[1].metadata.failures == 0

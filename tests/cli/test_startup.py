@@ -45,6 +45,8 @@ COMMANDS = [
     *(["cluster", name] for name in ("describe", "elect", "reassign", "drain", "registry")),
     ["audit", "show"],
     ["audit", "verify"],
+    *(["users", name] for name in ("add", "list", "remove")),
+    ["secure"],
 ]
 
 
@@ -59,6 +61,7 @@ def test_serve_does_without_the_client_library() -> None:
     assert "skylog.broker" in modules
     assert not modules & {"confluent_kafka", "numpy", "skylog.client", "rich.table", "rich.progress"}
     assert not modules & {"skylog.broker.clustered", "skylog.cli.topics", "skylog.cli.pipelines"}
+    assert not modules & {"skylog.net.tls", "skylog.broker.security.login", "cryptography", "joserfc"}
 
 
 def test_a_client_command_does_without_the_broker() -> None:

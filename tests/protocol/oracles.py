@@ -15,6 +15,7 @@ import kafka.protocol.admin
 import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
+import kafka.protocol.sasl
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
@@ -78,7 +79,7 @@ _SHORT_NAMES = {
 
 
 def kafka_python_class(cls: type[Message]) -> Any:
-    for package in ("admin", "consumer", "metadata", "producer"):
+    for package in ("admin", "consumer", "metadata", "producer", "sasl"):
         found = getattr(getattr(kafka.protocol, package), cls.__name__, None)
         if found is not None:
             return found

@@ -49,6 +49,7 @@ _RICH_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     ),
     "log_append_time_ms": st.just(-1) | st.integers(0, 2**31).map(lambda seconds: seconds * 1000),
     "retention_time_ms": st.integers(-1, 2**40),
+    "session_lifetime_ms": st.integers(0, 2**40),
     "transaction_start_time_ms": st.integers(0, 2**31).map(lambda seconds: seconds * 1000),
 }
 _RICH_FIELDS["topic_config_error_code"] = _RICH_FIELDS["partition_error_code"] = _RICH_FIELDS["error_code"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -12,9 +11,10 @@ from typing import Final, Protocol
 
 from skylog.broker.commits import Commits
 from skylog.broker.compactor import Compactor
-from skylog.broker.config import DerivedConfig, ServerConfig, parse_listener
+from skylog.broker.config import DerivedConfig, ServerConfig
 from skylog.broker.dynamic_configs import DynamicConfigs
 from skylog.broker.election_rules import TopicRules
+from skylog.broker.endpoints import Endpoints
 from skylog.broker.fetch_sessions import FetchSessions
 from skylog.broker.flusher import Flusher
 from skylog.broker.group_coordinator import GroupCoordinator
@@ -29,6 +29,7 @@ from skylog.broker.partition_changes import PartitionChanges
 from skylog.broker.replica_placement import ReplicaPlacement
 from skylog.broker.replicas import Replicas
 from skylog.broker.router import Router
+from skylog.broker.session import PLAINTEXT, Session
 from skylog.broker.time_slice import TimeSlice
 from skylog.broker.topic_rows import TopicRows
 from skylog.broker.topics import Topics
@@ -37,6 +38,7 @@ from skylog.clock import Clock
 from skylog.cluster import BrokerImage, ClusterImage, ClusterMetadata, MetadataStore
 from skylog.cluster.broker_configs import BrokerConfigs
 from skylog.cluster.image import NO_CONTROLLER
+from skylog.cluster.scram_users import ScramUsers
 from skylog.net import Connection, Listener
 from skylog.storage import LogDir
 
@@ -45,7 +47,6 @@ logger = logging.getLogger(__name__)
 STOP_GRACE_SECONDS: Final = 5.0
 DISK_THREADS: Final = 8
 LOGS_AT_ONCE: Final = 100
-_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class Background(Protocol):
@@ -96,16 +97,19 @@ class Broker:
         self.background: dict[str, Background] = {}
         self.router = Router(self, APIS)
         self.listener = Listener(self.config.net, self.router.open_session)
+        self.users = ScramUsers(store)
+        self.endpoints = Endpoints(
+            self.identity.node_id, self.router, self.listener, self.users, is_replicated=self._is_replicated
+        )
 
-    async def start(self, host: str, port: int) -> int:
-        """Open the logs, listen, and return the port."""
+    async def start(self, host: str | None, port: int | None) -> int:
+        """Open the logs, listen, and return the port. `host` and `port` replace the address of the first listener."""
         node_id = self.identity.node_id
         self.started_at_ms = self.clock.now_ms()
         self.configs = DynamicConfigs(
             self.config, BrokerConfigs(self._store), node_id, self._is_broker, self._reconfigure
         )
         self.config = await self.configs.load()
-        self._advertised = parse_listener(self.config.broker.advertised_listeners)
         self.listener.reconfigure(self.config.net)
         self.metadata = ClusterMetadata(
             self._store,
@@ -154,10 +158,9 @@ class Broker:
         self.log_dir.opened(self.replicas.offline)
         for folder in self.log_dir.leftovers(self.replicas.offline):
             self.housekeeping.discard(folder)
-        self._host = host
-        self._port = await self.listener.start(host, port)
+        bound = await self.endpoints.start(self.config, host, port)
         self.replicas.is_running = True
-        await self.membership.register(self._registration())
+        await self.membership.register(self.endpoints.registration())
         self.housekeeping.start()
         self.compactor.start()
         self.coordinator.start()
@@ -171,7 +174,7 @@ class Broker:
             len(self.replicas),
             self.log_dir.path,
         )
-        return self._port
+        return bound
 
     async def stop(self) -> None:
         """Answer the requests under way, flush everything to disk, and leave the mark of a clean stop."""
@@ -199,9 +202,8 @@ class Broker:
     async def _reconfigure(self, config: ServerConfig) -> None:
         """Apply another configuration. The logs are reconfigured one after the other."""
         before, self.config = self.config, config
-        self._advertised = parse_listener(config.broker.advertised_listeners)
-        if config.broker.advertised_listeners != before.broker.advertised_listeners:
-            await self.membership.move(self._registration())
+        if self.endpoints.reconfigure(config):
+            await self.membership.move(self.endpoints.registration())
         self.listener.reconfigure(config.net)
         self.topics.reconfigure(config)
         self.housekeeping.reconfigure(config.broker)
@@ -227,25 +229,15 @@ class Broker:
     def _is_broker(self, name: str) -> bool:
         return any(str(node_id) == name for node_id in self.metadata.image.brokers)
 
-    def _registration(self) -> BrokerImage:
-        """Return the address for other brokers: the advertised one, or the one to listen on, by name if that is all."""
-        host, port = self._advertised or (self._host, self._port)
-        if host in _WILDCARDS:
-            host = socket.gethostname() if self._is_replicated else host
-        return BrokerImage(self.identity.node_id, host, port, self.config.broker.broker_rack or None)
-
     def addresses(self, connection: Connection) -> list[BrokerImage]:
-        """Return the brokers, each with an address that the client on `connection` can reach."""
-        return [
-            self._own_address(connection) if node_id == self.identity.node_id else image
+        """Return the brokers, each with an address that the client on `connection` can reach.
+
+        Brokers that do not have the client's listener are left out.
+        """
+        session = connection.handler
+        listener = session.listener if isinstance(session, Session) else PLAINTEXT
+        found = [
+            self.endpoints.own_address(connection) if node_id == self.identity.node_id else image.at(listener)
             for node_id, image in self.metadata.image.brokers.items()
         ]
-
-    def _own_address(self, connection: Connection) -> BrokerImage:
-        if self._advertised is not None:
-            host, port = self._advertised
-        elif self._host in _WILDCARDS:
-            host, port = connection.local_address
-        else:
-            host, port = self._host, self._port
-        return BrokerImage(self.identity.node_id, host, port, self.config.broker.broker_rack or None)
+        return [address for address in found if address is not None]

@@ -111,12 +111,12 @@ class ClusterMember:
     async def move(self, broker: BrokerImage) -> None:
         """Register another address. If the session has expired, that happens when the broker joins again."""
         assert self._registration is not None
-        self._registration = dataclasses.replace(self._registration, host=broker.host, port=broker.port)
+        self._registration = _moved(self._registration, broker)
         known = self._metadata.image.brokers.get(self._node_id)
         if known is None:
             return
         try:
-            await self._metadata.register(dataclasses.replace(known, host=broker.host, port=broker.port))
+            await self._metadata.register(_moved(known, broker))
         except (SessionExpiredError, VersionConflictError) as error:
             logger.info("the new address is not registered yet: %s", error)
 
@@ -295,3 +295,7 @@ class ClusterMember:
         self._log_dir.end_first_join()
         await self.register(self._registration)
         logger.info("broker %d has joined again, in incarnation %d", self._node_id, self.incarnation)
+
+
+def _moved(known: BrokerImage, to: BrokerImage) -> BrokerImage:
+    return dataclasses.replace(known, host=to.host, port=to.port, endpoints=to.endpoints)

@@ -11,17 +11,18 @@ broker's at run time, all brokers' at run time, the one given at startup, the de
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
-from skylog.config import Setting, UpdateMode, parse, setting, settings
+from skylog.config import HIDDEN, Setting, UpdateMode, parse, setting, settings
 from skylog.errors import ConfigError
 from skylog.groups import ConsumerGroupConfig, GroupConfig
 from skylog.net import NetConfig
 from skylog.replication.token_bucket import UNLIMITED
+from skylog.security.config import LISTENER_PREFIX, SecurityConfig, key_of_listener
+from skylog.security.listeners import check_listeners, parse_listeners
 from skylog.storage import LogConfig
 from skylog.transactions import TransactionConfig
 
@@ -34,21 +35,13 @@ _IN_OTHER_UNITS: Final = {
     "log.roll.hours": ("log.roll.ms", _HOUR_MS),
     "log.roll.jitter.hours": ("log.roll.jitter.ms", _HOUR_MS),
 }
-_LISTENER = re.compile(r"(?:PLAINTEXT://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<port>\d{1,5})", re.ASCII)
 
 
-def parse_listener(text: str) -> tuple[str, int] | None:
-    """Return host and port of `PLAINTEXT://host:port`, None for an empty string. Raises ConfigError."""
-    if not text:
-        return None
-    match = _LISTENER.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError(f"advertised.listeners={text}: expected PLAINTEXT://host:port")
-    return match["host"].strip("[]"), int(match["port"])
-
-
-def _check_listener(text: str) -> str | None:
-    return None if not text or _LISTENER.fullmatch(text) else "expected PLAINTEXT://host:port"
+def _check_advertised(text: str) -> str | None:
+    found = check_listeners(text)
+    if found is None and not all(address.host for address in parse_listeners(text)):
+        return "expected NAME://host:port"
+    return found
 
 
 def _check_selector(text: str) -> str | None:
@@ -62,9 +55,9 @@ class BrokerConfig:
     advertised_listeners: str = setting(
         "advertised.listeners",
         "",
-        "The address that the broker returns to clients, as PLAINTEXT://host:port. By default the address it listens "
-        "on; if that is a wildcard, the address the client connected to.",
-        check=_check_listener,
+        "The addresses that the broker returns to clients, as NAME://host:port,…. By default those it listens on; if "
+        "that is a wildcard, the address the client connected to.",
+        check=_check_advertised,
         update_mode=UpdateMode.PER_BROKER,
     )
     auto_create_topics_enable: bool = setting(
@@ -243,7 +236,7 @@ class DerivedConfig:
     log_dirs: str = setting("log.dirs", "", "The data directory.")
 
 
-_OWNERS: Final = (BrokerConfig, NetConfig, GroupConfig, ConsumerGroupConfig, TransactionConfig)
+_OWNERS: Final = (BrokerConfig, NetConfig, GroupConfig, ConsumerGroupConfig, TransactionConfig, SecurityConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +253,7 @@ class ServerConfig:
     groups: GroupConfig = field(default_factory=GroupConfig)
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     consumer_groups: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
+    security: SecurityConfig = field(default_factory=SecurityConfig)
     static: Mapping[str, str] = field(default_factory=dict)
     cluster_wide: Mapping[str, str] = field(default_factory=dict)
     per_broker: Mapping[str, str] = field(default_factory=dict)
@@ -280,10 +274,17 @@ class ServerConfig:
 
     def _overlaid(self, values: Mapping[str, str]) -> ServerConfig:
         parts: dict[type, dict[str, str]] = {owner: {} for owner in (*_OWNERS, LogConfig)}
+        by_listener: dict[str, str] = {}
         for key, value in values.items():
             owner, known = find_broker_key(key)
             replace(known, key=key).parse(value)  # an error names the broker's key, not the topic's
-            parts[owner][known.key] = value
+            if key.startswith(LISTENER_PREFIX):
+                by_listener[key] = value
+            else:
+                parts[owner][known.key] = value
+        security = parse(SecurityConfig, parts[SecurityConfig], self.security)
+        if by_listener:
+            security = replace(security, by_listener={**security.by_listener, **by_listener})
         return replace(
             self,
             broker=parse(BrokerConfig, parts[BrokerConfig], self.broker),
@@ -292,6 +293,7 @@ class ServerConfig:
             groups=parse(GroupConfig, parts[GroupConfig], self.groups),
             transactions=parse(TransactionConfig, parts[TransactionConfig], self.transactions),
             consumer_groups=parse(ConsumerGroupConfig, parts[ConsumerGroupConfig], self.consumer_groups),
+            security=security,
         )
 
     def effective(self) -> dict[str, tuple[Setting, Any]]:
@@ -308,6 +310,7 @@ class ServerConfig:
             GroupConfig: self.groups,
             TransactionConfig: self.transactions,
             ConsumerGroupConfig: self.consumer_groups,
+            SecurityConfig: self.security,
         }
         return getattr(parts[owner], known.field)
 
@@ -319,10 +322,19 @@ def broker_keys() -> list[str]:
 
 def find_broker_key(key: str) -> tuple[type, Setting]:
     """Return the class that declares a broker key, and its setting. Raises ConfigError."""
+    if key.startswith(LISTENER_PREFIX):
+        own = key_of_listener(key)
+        if own is not None:
+            return SecurityConfig, settings(SecurityConfig)[own]
     try:
         return _owners()[key]
     except KeyError:
         raise _unknown(key) from None
+
+
+def shown(values: Mapping[str, str]) -> dict[str, str]:
+    """Return settings as they may be logged, without their secrets."""
+    return {key: HIDDEN if find_broker_key(key)[1].is_secret else value for key, value in values.items()}
 
 
 def check_dynamic(key: str, *, for_one_broker: bool) -> None:

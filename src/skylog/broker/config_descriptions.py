@@ -10,7 +10,7 @@ from skylog.broker.config import DerivedConfig, ServerConfig, find_broker_key
 from skylog.config import Setting, UpdateMode, parse, settings
 from skylog.storage import LogConfig
 
-TYPE_CODES: Final = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+TYPE_CODES: Final = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7, "password": 9}
 NODE_ID: Final = "node.id"
 
 
@@ -35,7 +35,7 @@ class ConfigSource(IntEnum):
 
 class Synonym(NamedTuple):
     key: str
-    value: str
+    value: str | None
     source: ConfigSource
 
 
@@ -86,7 +86,7 @@ def describe_all_brokers(server: ServerConfig) -> list[DescribedConfig]:
     rows = []
     for key, value in sorted(server.cluster_wide.items()):
         known = find_broker_key(key)[1]
-        synonyms = [Synonym(key, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+        synonyms = [Synonym(key, None if known.is_secret else value, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
         rows.append(_described(known, key, value, synonyms, read_only=False))
     return rows
 
@@ -100,13 +100,13 @@ def _described(known: Setting, key: str, value: str, synonyms: list[Synonym], *,
     return DescribedConfig(key, _null_if_unset(known, value), source, read_only, known, synonyms)
 
 
-def _normal(known: Setting, text: str) -> str:
-    return known.format(known.parse(text))
+def _normal(known: Setting, text: str) -> str | None:
+    return None if known.is_secret else known.format(known.parse(text))
 
 
 def _null_if_unset(known: Setting, value: str) -> str | None:
-    """Return None for an empty string: Kafka reports a string that is not set as null."""
-    return None if known.kind == "string" and not value else value
+    """Return None for an empty string, which Kafka reports as null, and for every secret."""
+    return None if known.is_secret or (known.kind == "string" and not value) else value
 
 
 def _broker_synonyms(server: ServerConfig, known: Setting, key: str) -> list[Synonym]:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from skylog.broker.config import ServerConfig, check_dynamic
+from skylog.broker.config import ServerConfig, check_dynamic, shown
 from skylog.cluster.broker_configs import ALL_BROKERS, BrokerConfigs
 from skylog.errors import ConfigError, ErrorCode, KafkaError
 
@@ -77,7 +77,11 @@ class DynamicConfigs:
     async def _apply_stored(self) -> None:
         config = self._effective()
         if config != self._applied:
-            logger.info("settings at run time: %s for all brokers, %s here", config.cluster_wide, config.per_broker)
+            logger.info(
+                "settings at run time: %s for all brokers, %s here",
+                shown(config.cluster_wide),
+                shown(config.per_broker),
+            )
             await self._apply(config)
             self._applied = config
 

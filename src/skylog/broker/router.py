@@ -21,7 +21,7 @@ from skylog.broker.api import Api, Context
 from skylog.broker.handlers.api_versions import unsupported_version
 from skylog.broker.held_frame import HeldFrame
 from skylog.broker.metrics.requests import RequestTimes
-from skylog.broker.session import Session
+from skylog.broker.session import PLAINTEXT, Session
 from skylog.errors import ErrorCode, MalformedRequestError
 from skylog.limited_logger import LimitedLogger
 from skylog.net import Connection, PendingReply, Reply
@@ -65,15 +65,15 @@ class Router:
         self._apis = {int(api.key): api for api in apis}
         self._routes = {
             api.key << 16 | version: Route(
-                api, version >= API_SPECS[api.key].request.flexible.low, self._requests[api.key, version]
+                api, API_SPECS[api.key].is_flexible(version), self._requests[api.key, version]
             )
             for api in self._apis.values()
             for version in range(api.low, api.high + 1)
         }
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def open_session(self, connection: Connection) -> Session:
-        return Session(connection, self)
+    def open_session(self, connection: Connection, listener: str = PLAINTEXT) -> Session:
+        return Session(connection, self, listener)
 
     @property
     def has_fast_lanes(self) -> bool:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from skylog.broker.producer_lanes import ProducerLanes
     from skylog.broker.rejected_batches import RejectedBatches
     from skylog.broker.router import Router
+    from skylog.broker.security.login import Login
 
 PLAINTEXT: Final = "PLAINTEXT"
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -25,7 +26,8 @@ class Session:
 
     Sessions are numbered in the order in which they begin. `listener` and `principal` have Kafka's form. `lanes` is
     None until the client has sent a produce request that can repeat itself, `rejected` until one was rejected.
-    `written` and `read` are the first topics that the client has produced to and fetched.
+    `written` and `read` are the first topics that the client has produced to and fetched. `login` is
+    None unless the listener has logins.
     """
 
     __slots__ = (
@@ -34,6 +36,7 @@ class Session:
         "handle",
         "lanes",
         "listener",
+        "login",
         "number",
         "principal",
         "read",
@@ -48,6 +51,7 @@ class Session:
         self.number = next(_numbers)
         self.listener = listener
         self.principal = ANONYMOUS
+        self.login: Login | None = None
         self.client_id: str | None = None
         self.software = ""
         self.written = self.read = _NO_TOPICS
@@ -59,6 +63,8 @@ class Session:
     def close(self) -> None:
         self.handle = _ignore
         self.lanes = self.shortcut = None
+        if self.login is not None:
+            self.login.close()
 
     def note_written(self, topic: str) -> None:
         """Add a topic to those written. A client with very many topics is described by the first ones."""

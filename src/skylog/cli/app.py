@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from skylog import __version__
+from skylog.cli.client_config import CONFIG_VARIABLE
 
 
 def _show_version(wanted: bool) -> None:
@@ -21,6 +22,15 @@ def main(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            envvar=CONFIG_VARIABLE,
+            help="A properties file on how to reach the cluster, with Kafka's names; also after a command.",
+        ),
+    ] = None,
 ) -> None:
     """A durable commit log that speaks the Apache Kafka protocol."""
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from skylog.cli.client_config import apply_client_config
 from skylog.errors import SkylogError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ COMMANDS: Final = {
     "replay": "skylog.cli.replay:replay",
     "groups": "skylog.cli.groups:app",
     "transactions": "skylog.cli.transactions:app",
+    "users": "skylog.cli.users:app",
+    "secure": "skylog.cli.secure:secure",
     "audit": "skylog.cli.audit:app",
     "log": "skylog.cli.log:app",
     "pipeline": "skylog.cli.pipelines:app",
@@ -47,6 +50,7 @@ def command_line(names: Iterable[str] = COMMANDS) -> Typer:
 
 def run() -> None:
     """Run the console script. Prints a SkylogError as one line on stderr, without a traceback."""
+    apply_client_config(sys.argv)
     called = [name for name in sys.argv[1:2] if name in COMMANDS]
     try:
         options = _broker_options(sys.argv[2:]) if called == ["serve"] else None

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka.admin import AdminClient
 
 from skylog.client.errors import BrokerUnreachableError
+from skylog.client.kafka_settings import as_librdkafka, configured_by_environment
 from skylog.errors import ConfigError, ErrorCode, KafkaError, SkylogError
 
 Client = TypeVar("Client", AdminClient, Producer, Consumer)
@@ -53,6 +54,7 @@ _UNREACHABLE: Final = frozenset(
 )
 # Settings that every client of a cluster needs.
 _SHARED_SETTINGS: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.address.", "client.")
+_PROTOCOL: Final = "security.protocol"
 _REASON: Final = re.compile(r"(?:.*failed: |.*/bootstrap: )?(.*?)(?: \(after .*)?", re.DOTALL)
 
 
@@ -107,10 +109,15 @@ class Connection:
     ) -> None:
         """`bootstrap` defaults to the environment variable SKYLOG_BOOTSTRAP, then to a broker on this machine.
 
-        `config` holds librdkafka settings. Those on how to reach a cluster (TLS, SASL, sockets) apply to all clients.
+        `config` holds settings with the names of librdkafka or of Kafka's Java clients. Those on how to reach a cluster
+        (TLS, SASL, sockets) apply to all clients. Unless it says how, by `security.protocol`, the file that the
+        environment variable SKYLOG_CONFIG names does.
         """
         self.bootstrap = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-        self._shared = shared_settings(config)
+        chosen = as_librdkafka(config or {})
+        if _PROTOCOL not in chosen:
+            chosen = {**configured_by_environment(), **chosen}
+        self._shared = shared_settings(chosen)
         self.timeout_s = timeout_s
         self._errors: deque[LibraryError] = deque(maxlen=_KEPT_ERRORS)
         self._down_reason: str | None = None
@@ -202,7 +209,7 @@ class Connection:
             "logger": _LibraryLog() if logger.isEnabledFor(logging.DEBUG) else _NoLog(),
             "reconnect.backoff.max.ms": 2000,
             **self._shared,
-            **settings,
+            **as_librdkafka(settings),
         }
 
     def _on_error(self, error: LibraryError) -> None:

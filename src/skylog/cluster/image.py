@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
@@ -18,7 +18,9 @@ class BrokerImage:
     """A live broker and the address it advertises.
 
     `incarnation` counts the starts of a broker in a cluster, `directory_id` is that of its data directory. A broker
-    that `is_stopping` keeps serving, but is elected leader only where there is no other replica in sync.
+    that `is_stopping` keeps serving, but is elected leader only where there is no other replica in sync. `host` and
+    `port` are for other brokers. `endpoints` has the address of each listener by its name; it is empty if there is
+    only one, which has neither TLS nor logins.
     """
 
     node_id: int
@@ -29,9 +31,17 @@ class BrokerImage:
     incarnation: int = 0
     is_stopping: bool = False
     directory_id: str = ""
+    endpoints: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def at(self, listener: str) -> BrokerImage | None:
+        """Return this broker with the address of one of its listeners, None if it does not have that listener."""
+        if not self.endpoints:
+            return self
+        address = self.endpoints.get(listener)
+        return None if address is None else replace(self, host=address[0], port=address[1])
 
     def to_value(self) -> Value:
-        return {
+        value: Value = {
             "host": self.host,
             "port": self.port,
             "rack": self.rack,
@@ -39,6 +49,9 @@ class BrokerImage:
             "stopping": self.is_stopping,
             "directory_id": self.directory_id,
         }
+        if self.endpoints:
+            value["endpoints"] = {name: list(address) for name, address in self.endpoints.items()}
+        return value
 
     @classmethod
     def from_value(cls, node_id: int, value: Value, version: int) -> BrokerImage:
@@ -51,6 +64,7 @@ class BrokerImage:
             value["incarnation"],
             value["stopping"],
             value["directory_id"],
+            {name: (host, port) for name, (host, port) in value.get("endpoints", {}).items()},
         )
 
 

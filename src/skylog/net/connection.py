@@ -27,7 +27,7 @@ import logging
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from time import perf_counter
 from typing import Final, Protocol
@@ -174,6 +174,10 @@ class Connection:
         return self._transport.local_address()
 
     @property
+    def transport(self) -> Transport:
+        return self._transport
+
+    @property
     def handler(self) -> ConnectionHandler | None:
         """What the layer above keeps for this connection, None once it is closed."""
         return self._handler
@@ -182,6 +186,10 @@ class Connection:
     def budget(self) -> MemoryBudget:
         """The memory budget for requests, which all connections share."""
         return self._shared.budget
+
+    def allow_frames(self, max_bytes: int) -> None:
+        """Accept frames of up to `max_bytes` from the next read on."""
+        self._shared = replace(self._shared, max_frame_bytes=max_bytes)
 
     # -- input
 
@@ -224,6 +232,13 @@ class Connection:
             return
         if self._writing or self._partial is not None or self._backlog is not None:
             self._adjust_reading()
+        if self._transport.has_pending:
+            self._loop.call_soon(self._read_pending)
+
+    def _read_pending(self) -> None:
+        """Read what the transport has kept, unless reading has stopped: then `_adjust_reading` comes back to it."""
+        if not self.closed and self._reading and self._transport.has_pending:
+            self._on_readable()
 
     def _handle_frames(self, view: memoryview, end: int) -> None:
         """Handle the complete frames in the first `end` bytes of `view`, and keep the beginning of the next one."""
@@ -360,6 +375,8 @@ class Connection:
             self._reading = may_read
             if may_read:
                 self._loop.add_reader(self._fd, self._on_readable)
+                if self._transport.has_pending:
+                    self._loop.call_soon(self._read_pending)
             else:
                 self._loop.remove_reader(self._fd)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol
 
 from skylog.config import UpdateMode, setting
 from skylog.limited_logger import LimitedLogger
 from skylog.net.budget import MemoryBudget
 from skylog.net.buffers import FrameBuffers
 from skylog.net.connection import Connection, OpenHandler, Shared
-from skylog.net.transport import PlainTransport
+from skylog.net.transport import PlainTransport, Transport
 
 logger = logging.getLogger(__name__)
 limited_logger = LimitedLogger(logger)  # for lines that clients can cause
@@ -72,14 +74,35 @@ class NetConfig:
     )
 
 
+class Handshakes(Protocol):
+    """Turns accepted sockets into transports that need more than the socket, such as TLS."""
+
+    def begin(self, sock: socket.socket, peer: str, admit: Callable[[Transport], object]) -> None:
+        """Call `admit` when the transport is ready, or close the socket."""
+
+    def close(self) -> None:
+        """Give up the handshakes that are under way."""
+
+
+class _Endpoint:
+    """What the sockets that listen on one address have in common."""
+
+    __slots__ = ("handshakes", "shared")
+
+    def __init__(self, shared: Shared, handshakes: Handshakes | None) -> None:
+        self.shared = shared
+        self.handshakes = handshakes
+
+
 class Listener:
-    """One listening address and its connections. `open_handler` is called for each new connection."""
+    """The listening addresses and their connections. `open_handler` is called for each new connection."""
 
     def __init__(self, config: NetConfig, open_handler: OpenHandler) -> None:
         self._config = config
         self._open_handler = open_handler
         self._budget = MemoryBudget(config.queued_max_request_bytes)
         self._sockets: list[socket.socket] = []
+        self._handshakes: list[Handshakes] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
         self.accepted_total = 0
@@ -88,7 +111,14 @@ class Listener:
         """Use another configuration from now on."""
         self._config = config
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(
+        self,
+        host: str,
+        port: int,
+        open_handler: OpenHandler | None = None,
+        handshakes: Handshakes | None = None,
+        max_frame_bytes: int | None = None,
+    ) -> int:
         """Listen on every address of `host` and return the port. The kernel picks one for port 0."""
         self._loop = asyncio.get_running_loop()
         self._shared = Shared(
@@ -100,6 +130,27 @@ class Listener:
             max_frame_bytes=self._config.socket_request_max_bytes,
             on_close=self._forget,
         )
+        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        return await self.listen(host, port, open_handler, handshakes, max_frame_bytes)
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        open_handler: OpenHandler | None = None,
+        handshakes: Handshakes | None = None,
+        max_frame_bytes: int | None = None,
+    ) -> int:
+        """Listen on a further address, after `start`. Its connections may have another handler and handshakes.
+
+        They begin with frames of up to `max_frame_bytes`, until `Connection.allow_frames`.
+        """
+        shared = self._shared if open_handler is None else replace(self._shared, open_handler=open_handler)
+        if max_frame_bytes is not None:
+            shared = replace(shared, max_frame_bytes=max_frame_bytes)
+        endpoint = _Endpoint(shared, handshakes)
+        if handshakes is not None:
+            self._handshakes.append(handshakes)
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in sorted(set(found)):
             sock = socket.socket(family, kind, protocol)
@@ -115,11 +166,10 @@ class Listener:
                 self.stop_accepting()
                 raise
             port = sock.getsockname()[1]
-            self._loop.add_reader(sock.fileno(), self._accept, sock)
-        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+            self._loop.add_reader(sock.fileno(), self._accept, sock, endpoint)
         return port
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept(self, listening: socket.socket, endpoint: _Endpoint) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
             try:
                 sock, address = listening.accept()
@@ -131,7 +181,7 @@ class Listener:
             except OSError as error:  # out of descriptors: leave the rest in the backlog and try again shortly
                 limited_logger.error("cannot accept connections for %.1f s: %s", _RETRY_SECONDS, error)
                 self._loop.remove_reader(listening.fileno())
-                self._loop.call_later(_RETRY_SECONDS, self._resume_accepting, listening)
+                self._loop.call_later(_RETRY_SECONDS, self._resume_accepting, listening, endpoint)
                 return
             if len(self.connections) >= self._config.max_connections:
                 limited_logger.warning(
@@ -139,13 +189,13 @@ class Listener:
                 )
                 sock.close()
                 continue
-            self._admit(sock, f"{address[0]}:{address[1]}")
+            self._admit(sock, f"{address[0]}:{address[1]}", endpoint)
 
-    def _resume_accepting(self, listening: socket.socket) -> None:
+    def _resume_accepting(self, listening: socket.socket, endpoint: _Endpoint) -> None:
         if listening.fileno() >= 0:
-            self._loop.add_reader(listening.fileno(), self._accept, listening)
+            self._loop.add_reader(listening.fileno(), self._accept, listening, endpoint)
 
-    def _admit(self, sock: socket.socket, peer: str) -> None:
+    def _admit(self, sock: socket.socket, peer: str, endpoint: _Endpoint) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -153,8 +203,18 @@ class Listener:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.socket_receive_buffer_bytes)
         if self._config.socket_send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.socket_send_buffer_bytes)
-        self.connections[Connection(PlainTransport(sock), peer, self._shared)] = None
         self.accepted_total += 1
+        if endpoint.handshakes is None:
+            self.connections[Connection(PlainTransport(sock), peer, endpoint.shared)] = None
+        else:
+            endpoint.handshakes.begin(sock, peer, partial(self._connect, peer, endpoint.shared))
+
+    def _connect(self, peer: str, shared: Shared, transport: Transport) -> None:
+        """Begin a connection after its handshake. The listener may be stopping."""
+        if self._sockets:
+            self.connections[Connection(transport, peer, shared)] = None
+        else:
+            transport.close()
 
     def _forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
@@ -180,6 +240,9 @@ class Listener:
             self._loop.remove_reader(sock.fileno())
             sock.close()
         self._sockets.clear()
+        for handshakes in self._handshakes:
+            handshakes.close()
+        self._handshakes.clear()
 
     async def stop(self, grace_seconds: float) -> None:
         """Stop accepting, send the replies that are under way, then close every connection."""

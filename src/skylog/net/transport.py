@@ -16,6 +16,10 @@ Buffer = bytes | bytearray | memoryview
 class Transport(Protocol):
     """One connection's bytes. Every call may raise OSError, which means that the connection is broken."""
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether bytes were received that `receive_into` has not returned yet. Nothing else will report them."""
+
     def fileno(self) -> int: ...
 
     def receive_into(self, buffer: memoryview, /) -> int:
@@ -40,6 +44,8 @@ class PlainTransport:
     """A TCP socket without encryption. Files go to it by `sendfile`, without passing through Python."""
 
     __slots__ = ("_descriptor", "_socket", "receive_into", "send")
+
+    has_pending = False
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock

@@ -19,6 +19,10 @@ from skylog.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
 )
 from skylog.protocol.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from skylog.protocol.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from skylog.protocol.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from skylog.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -38,6 +42,10 @@ from skylog.protocol.describe_log_dirs import DescribeLogDirsRequest, DescribeLo
 from skylog.protocol.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from skylog.protocol.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from skylog.protocol.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from skylog.protocol.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from skylog.protocol.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from skylog.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from skylog.protocol.fetch import FetchRequest, FetchResponse
@@ -62,6 +70,8 @@ from skylog.protocol.offset_delete import OffsetDeleteRequest, OffsetDeleteRespo
 from skylog.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from skylog.protocol.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from skylog.protocol.produce import ProduceRequest, ProduceResponse
+from skylog.protocol.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from skylog.protocol.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from skylog.protocol.schema import Message
 from skylog.protocol.sync_group import SyncGroupRequest, SyncGroupResponse
 from skylog.protocol.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -84,6 +94,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -102,6 +113,7 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -111,6 +123,8 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -158,6 +172,7 @@ API_SPECS: Final[dict[int, ApiSpec]] = {
         (SyncGroupRequest, SyncGroupResponse),
         (DescribeGroupsRequest, DescribeGroupsResponse),
         (ListGroupsRequest, ListGroupsResponse),
+        (SaslHandshakeRequest, SaslHandshakeResponse),
         (ApiVersionsRequest, ApiVersionsResponse),
         (CreateTopicsRequest, CreateTopicsResponse),
         (DeleteTopicsRequest, DeleteTopicsResponse),
@@ -176,6 +191,7 @@ API_SPECS: Final[dict[int, ApiSpec]] = {
         (AlterConfigsRequest, AlterConfigsResponse),
         (AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
         (DescribeLogDirsRequest, DescribeLogDirsResponse),
+        (SaslAuthenticateRequest, SaslAuthenticateResponse),
         (CreatePartitionsRequest, CreatePartitionsResponse),
         (DeleteGroupsRequest, DeleteGroupsResponse),
         (ElectLeadersRequest, ElectLeadersResponse),
@@ -185,6 +201,8 @@ API_SPECS: Final[dict[int, ApiSpec]] = {
         (OffsetDeleteRequest, OffsetDeleteResponse),
         (DescribeClientQuotasRequest, DescribeClientQuotasResponse),
         (AlterClientQuotasRequest, AlterClientQuotasResponse),
+        (DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
+        (AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
         (DescribeClusterRequest, DescribeClusterResponse),
         (DescribeProducersRequest, DescribeProducersResponse),
         (DescribeTransactionsRequest, DescribeTransactionsResponse),

@@ -100,6 +100,7 @@ def _row(request: DescribeConfigsRequest, each: DescribedConfig) -> DescribeConf
         read_only=each.read_only,
         is_default=each.source is ConfigSource.DEFAULT,
         config_source=each.source,
+        is_sensitive=each.setting.is_secret,
         synonyms=[
             DescribeConfigsSynonym(name=synonym.key, value=synonym.value, source=synonym.source)
             for synonym in (each.synonyms if request.include_synonyms else ())

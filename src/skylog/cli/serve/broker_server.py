@@ -58,9 +58,11 @@ def run_broker(options: ServeOptions) -> None:
         console_settings.check("--console-")
     open_session = session_opener(options.zookeeper, options.metadata_store, config.broker)
     _raise_file_limit()
+    addresses = config.security.addresses()
+    host = options.host or (addresses[0].host if addresses else "127.0.0.1")
     server = BrokerServer(
         options.data_dir,
-        options.host,
+        host,
         options.port,
         config,
         open_session,
@@ -82,7 +84,7 @@ class BrokerServer:
 
     data_dir: Path
     host: str
-    port: int
+    port: int | None
     config: ServerConfig
     open_session: OpenSession | None
     console: Settings | None
@@ -122,7 +124,7 @@ class BrokerServer:
         try:
             return broker, await broker.start(self.host, self.port)
         except OSError as error:
-            where = f"{self.host}:{self.port}"
+            where = f"{self.host}:{9092 if self.port is None else self.port}"
             hint = "; choose another --port" if error.errno == errno.EADDRINUSE else "; check --host and --port"
             raise SkylogError(f"cannot listen on {where}: {error.strerror or error}{hint}") from error
 
@@ -158,6 +160,7 @@ class BrokerServer:
         if self.console is not None and listening is not None:
             settings = replace(self.console, bootstrap=_address(REACHABLE.get(self.host, self.host), bound))
             environment = console_secrets(settings) | {LOG_FORMAT_VARIABLE: self.log_format.value}
+            environment |= self._console_access()
             command = console_command(settings)
             health = Health(broker, ignored_jobs={"console"})
             companions["console"] = ConsoleProcess(broker, health, listening, command, environment)
@@ -165,6 +168,17 @@ class BrokerServer:
         for each in companions.values():
             each.start()
         return list(companions.values())
+
+    def _console_access(self) -> dict[str, str]:
+        """Return how the console reaches the first listener, as an environment: the settings have secrets."""
+        addresses = self.config.security.addresses()
+        if not addresses:
+            return {}
+        from skylog.client.kafka_settings import TEXT_VARIABLE
+        from skylog.security.own_client import own_client_settings
+
+        found = own_client_settings(self.config.security, addresses[0].name)
+        return {TEXT_VARIABLE: "\n".join(f"{key}={value}" for key, value in found.items())} if found else {}
 
     def _announce(self, address: str, console_url: str | None) -> None:
         """Print the line that scripts wait for on stdout. Everything else goes to stderr, before it."""

@@ -20,11 +20,13 @@ def serve(
         Path, typer.Option("--data-dir", help="Directory of the logs; created if it does not exist.")
     ] = DEFAULTS.data_dir,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all interfaces.")
-    ] = DEFAULTS.host,
+        str | None,
+        typer.Option("--host", show_default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."),
+    ] = None,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
-    ] = DEFAULTS.port,
+        int | None,
+        typer.Option("--port", min=0, max=65535, show_default="9092", help="Port to listen on; 0 picks a free one."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting, with Kafka's key; can be repeated."),

@@ -10,11 +10,14 @@ from skylog.cli.log_format import LogFormat
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """The options by the names of `command.serve`, with its defaults."""
+    """The options by the names of `command.serve`, with its defaults.
+
+    Without a host or a port, the `listeners` of the configuration decide, or 127.0.0.1:9092 if there are none.
+    """
 
     data_dir: Path = Path("skylog-data")
-    host: str = "127.0.0.1"
-    port: int = 9092
+    host: str | None = None
+    port: int | None = None
     settings: tuple[str, ...] = ()
     config_file: Path | None = None
     zookeeper: str | None = None

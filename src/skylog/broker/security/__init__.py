@@ -1,0 +1,1 @@
+"""The broker's side of security: listeners with TLS, logins, access control."""

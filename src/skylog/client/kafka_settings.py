@@ -1,0 +1,74 @@
+"""Client settings with Kafka's Java names, as librdkafka understands them.
+
+A file such as Kafka's tools use (`client.properties`) configures every client of skylog: by the environment variable
+SKYLOG_CONFIG, and by `--config` on the command line. Settings with librdkafka's names work as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from skylog.config import read_properties
+from skylog.errors import ConfigError
+
+CONFIG_VARIABLE: Final = "SKYLOG_CONFIG"
+TEXT_VARIABLE: Final = "SKYLOG_CONFIG_TEXT"
+"""The settings themselves, from a broker for its console."""
+_RENAMED: Final = {
+    "sasl.mechanism": "sasl.mechanisms",
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+_DROPPED: Final = ("ssl.truststore.type", "ssl.keystore.type")
+_JAAS: Final = "sasl.jaas.config"
+_HOST_CHECK: Final = "ssl.endpoint.identification.algorithm"
+_KEYSTORE: Final = "ssl.keystore.location"
+_PASSWORD_OF_KEYSTORE: Final = "ssl.keystore.password"
+
+
+def as_librdkafka(config: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with librdkafka's names. Raises ConfigError for what librdkafka cannot do."""
+    found: dict[str, object] = {}
+    for key, value in config.items():
+        if key in _DROPPED:
+            if str(value).upper() != "PEM":
+                raise ConfigError(f"{key}={value} is not supported: convert the store to PEM")
+        elif key == _JAAS:
+            found |= _logins(str(value))
+        elif key == _KEYSTORE:  # one PEM file with the key and its certificates
+            found["ssl.certificate.location"] = found["ssl.key.location"] = value
+        elif key == _HOST_CHECK:
+            found[key] = str(value) or "none"
+        elif key != _PASSWORD_OF_KEYSTORE:
+            found[_RENAMED.get(key, key)] = value
+    return found
+
+
+def _logins(jaas: str) -> dict[str, object]:
+    from skylog.security.jaas import parse_jaas
+
+    options = parse_jaas(jaas)
+    if "username" not in options:
+        return {}
+    return {"sasl.username": options["username"], "sasl.password": options.get("password", "")}
+
+
+def read_client_config(path: str | os.PathLike[str]) -> dict[str, object]:
+    """Read a properties file. Raises ConfigError."""
+    try:
+        return as_librdkafka(read_properties(Path(path).read_text()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the client settings {path}: {error}") from error
+
+
+def configured_by_environment() -> dict[str, object]:
+    """Return the settings in the file that SKYLOG_CONFIG names, none without it. Raises ConfigError."""
+    path = os.environ.get(CONFIG_VARIABLE)
+    if path:
+        return read_client_config(path)
+    return as_librdkafka(read_properties(os.environ.get(TEXT_VARIABLE, "")))

@@ -1,0 +1,62 @@
+"""The SCRAM credentials of users, in the metadata store: the same on every broker at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from skylog.cluster.store import Entry, EntryChange, MetadataStore, VersionConflictError
+
+USERS: Final = "/users/"
+
+Credentials = Mapping[str, Mapping[str, Any]]
+"""The stored credentials of a user, by the name of the mechanism."""
+
+
+class ScramUsers:
+    """The users by name. `load` it before the first use."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._users: dict[str, Credentials] = {}
+        self._is_loaded = False
+
+    async def load(self) -> None:
+        """Load the users, and follow their changes from then on."""
+        if not self._is_loaded:
+            await self._store.watch(USERS, self._update)
+            self._is_loaded = True
+
+    def _update(self, changed: Mapping[str, Entry | None]) -> None:
+        for path, entry in changed.items():
+            name = unquote(path.removeprefix(USERS))
+            if entry is None:
+                self._users.pop(name, None)
+            else:
+                self._users[name] = entry.value["scram"]
+
+    def names(self) -> list[str]:
+        return sorted(self._users)
+
+    def get(self, name: str) -> Credentials:
+        """Return the credentials of a user; empty for one that does not exist."""
+        return self._users.get(name, {})
+
+    async def change(self, name: str, decide: Callable[[Credentials], Credentials]) -> None:
+        """Replace the credentials of a user by what `decide` makes of them. A user without any is removed."""
+        path = USERS + quote(name, safe="")
+        while True:
+            entry = (await self._store.load(path)).get(path)
+            before = entry.value["scram"] if entry is not None else {}
+            credentials = dict(decide(before))
+            version = entry.version if entry is not None else 0
+            if not credentials and entry is None:
+                return
+            value = {"scram": credentials} if credentials else None
+            try:
+                await self._store.commit([EntryChange(path, value, version)])
+            except VersionConflictError:
+                continue
+            self._update({path: Entry(value, version + 1) if value is not None else None})
+            return

@@ -1,0 +1,116 @@
+"""`skylog secure` and `skylog users`: a secured broker, and every command through it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from skylog import Admin, Producer
+from skylog.client.kafka_settings import as_librdkafka, read_client_config
+from skylog.errors import ConfigError
+from skylog.testing import BrokerProcess, consume
+
+from .commands import run_skylog as skylog
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("secure") / "secrets"
+    done = skylog("secure", str(folder))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def broker(secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    data_dir = tmp_path_factory.mktemp("data")
+    with BrokerProcess(data_dir, options=["--config", str(secrets / "server.properties")]) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: BrokerProcess, secrets: Path, tmp_path: Path) -> str:
+    path = tmp_path / "client.properties"
+    text = (secrets / "client.properties").read_text()
+    path.write_text(text.replace("bootstrap.servers=127.0.0.1:9092", f"bootstrap.servers={broker.bootstrap}"))
+    return str(path)
+
+
+def test_only_the_owner_may_read_the_files(secrets: Path) -> None:
+    assert {path.name for path in secrets.iterdir()} == {
+        "ca.pem",
+        "broker.pem",
+        "client.pem",
+        "server.properties",
+        "client.properties",
+        "client.librdkafka.properties",
+    }
+    assert {path.stat().st_mode & 0o777 for path in secrets.iterdir()} == {0o600}
+    again = skylog("secure", str(secrets))
+    assert again.returncode == 1
+    assert "exists" in again.stderr
+
+
+def test_commands_take_the_settings_by_option_and_by_environment(client: str) -> None:
+    done = skylog("topics", "create", "letters", "--partitions", "2", "--config", client)
+    assert done.returncode == 0, done.stderr
+    done = skylog("produce", "letters", stdin="hello\n", SKYLOG_CONFIG=client)
+    assert done.returncode == 0, done.stderr
+    done = skylog("topics", "list", "--json", "--config", client)
+    assert [topic["name"] for topic in json.loads(done.stdout)] == ["letters"], done.stderr
+
+
+def test_strangers_are_not_served(broker: BrokerProcess) -> None:
+    done = skylog("topics", "list", "--bootstrap", broker.bootstrap)
+    assert done.returncode == 1
+
+
+def test_users_are_added_listed_and_removed(broker: BrokerProcess, client: str) -> None:
+    assert skylog("users", "add", "alice", "--config", client, stdin="secret\n").returncode == 0
+    done = skylog("users", "list", "--json", "--config", client)
+    assert {row["user"] for row in json.loads(done.stdout)} == {"admin", "alice"}
+    assert skylog("users", "remove", "alice", "--config", client).returncode == 0
+    done = skylog("users", "remove", "alice", "--config", client)
+    assert (done.returncode, "there is no user alice" in done.stderr) == (1, True)
+
+
+def test_users_are_added_before_the_first_start(tmp_path: Path) -> None:
+    data_dir = str(tmp_path / "data")
+    assert skylog("users", "add", "bob", "--data-dir", data_dir, SKYLOG_USER_PASSWORD="b").returncode == 0
+    settings = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}
+    with BrokerProcess(data_dir, settings) as running:
+        refused = skylog("users", "list", "--data-dir", data_dir)
+        assert refused.returncode == 1  # the broker uses it
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
+        jaas = 'x.ScramLoginModule required username="bob" password="b";'
+        with Producer(running.bootstrap, config=login | {"sasl.jaas.config": jaas}) as producer:
+            producer.send("t", b"v", wait=True)
+
+
+def test_the_python_clients_take_the_same_settings(
+    broker: BrokerProcess, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKYLOG_CONFIG", client)
+    Admin(broker.bootstrap).create_topic("notes")
+    with Producer(broker.bootstrap) as producer:
+        producer.send("notes", b"note")
+    assert [message.value for message in consume(broker.bootstrap, "notes", count=1)] == [b"note"]
+
+
+def test_javas_names_become_those_of_librdkafka(secrets: Path) -> None:
+    java, native = (
+        read_client_config(secrets / name) for name in ("client.properties", "client.librdkafka.properties")
+    )
+    java["security.protocol"] = str(java["security.protocol"]).lower()
+    assert java == native
+    given = {"ssl.keystore.location": "k", "ssl.endpoint.identification.algorithm": "", "ssl.keystore.type": "PEM"}
+    assert as_librdkafka(given) == {
+        "ssl.certificate.location": "k",
+        "ssl.key.location": "k",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    with pytest.raises(ConfigError, match="PEM"):
+        as_librdkafka({"ssl.truststore.type": "JKS"})

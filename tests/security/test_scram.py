@@ -1,0 +1,109 @@
+"""SCRAM: the example of RFC 7677, our two sides against each other, and what attackers send."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from skylog.security import scram
+from skylog.security.sasl import LoginError
+from skylog.security.scram import Credential, Mechanism, ScramExchange, ScramLogin
+
+SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512
+USERS = {("alice", each): Credential.of_password(each, "secret") for each in Mechanism}
+
+
+def find(user: str, mechanism: Mechanism) -> Credential | None:
+    return USERS.get((user, mechanism))
+
+
+def test_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skylog.security.scram.secrets.token_urlsafe", lambda _: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    stored = Credential.of_salted(SHA_256, salt, scram.salted(SHA_256, "pencil", salt, 4096), 4096)
+    server = ScramExchange(SHA_256, lambda *_: stored)
+    first = server.respond(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    assert first == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    final = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+    final += b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    assert server.respond(final) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert server.identity is not None
+    assert server.identity.user == "user"
+
+
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+def test_both_sides_prove_that_they_know_the_password(mechanism: Mechanism) -> None:
+    server, client = ScramExchange(mechanism, find), ScramLogin(mechanism, "alice", "secret")
+    client.verify(server.respond(client.final(server.respond(client.first()))))
+    assert server.identity is not None
+    assert server.identity.user == "alice"
+    with pytest.raises(LoginError, match="impostor"):
+        client.verify(b"v=" + base64.b64encode(bytes(64)))
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "secret"), ("nobody", "")])
+def test_a_wrong_password_and_an_unknown_user_look_the_same(user: str, password: str) -> None:
+    server, client = ScramExchange(SHA_256, find), ScramLogin(SHA_256, user, password)
+    proof = client.final(server.respond(client.first()))
+    with pytest.raises(LoginError, match="invalid credentials"):
+        server.respond(proof)
+    assert server.identity is None
+
+
+def test_an_unknown_user_always_has_the_same_salt() -> None:
+    salts = {ScramExchange(SHA_256, find).respond(b"n,,n=nobody,r=x").partition(b",s=")[2] for _ in range(3)}
+    assert len(salts) == 1
+
+
+def test_a_recorded_login_cannot_be_replayed() -> None:
+    server, client = ScramExchange(SHA_512, find), ScramLogin(SHA_512, "alice", "secret")
+    first = client.first()
+    final = client.final(server.respond(first))
+    server.respond(final)
+    with pytest.raises(LoginError):
+        server.respond(final)
+    again = ScramExchange(SHA_512, find)
+    again.respond(first)
+    with pytest.raises(LoginError):
+        again.respond(final)
+    assert again.identity is None
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"",
+        b"\xff",
+        b"n,,n=alice",
+        b"n,,r=x,n=alice",
+        b"p=tls-unique,,n=alice,r=x",
+        b"n,a=bob,n=alice,r=x",
+        b"n,,n=,r=x",
+    ],
+)
+def test_a_malformed_first_message_is_refused(token: bytes) -> None:
+    with pytest.raises(LoginError):
+        ScramExchange(SHA_256, find).respond(token)
+
+
+@pytest.mark.parametrize("proof", ["", "AAAA", "====", "A" * 43 + "="])
+def test_a_malformed_proof_is_refused(proof: str) -> None:
+    server = ScramExchange(SHA_256, find)
+    nonce = server.respond(b"n,,n=alice,r=x").decode().partition(",")[0]
+    with pytest.raises(LoginError):
+        server.respond(f"c=biws,{nonce},p={proof}".encode())
+
+
+def test_names_with_commas_and_equal_signs() -> None:
+    stored = Credential.of_password(SHA_256, "p")
+    server, client = ScramExchange(SHA_256, lambda user, _: stored if user == "a,b=c" else None), None
+    client = ScramLogin(SHA_256, "a,b=c", "p")
+    server.respond(client.final(server.respond(client.first())))
+    assert server.identity is not None
+    assert server.identity.user == "a,b=c"
+
+
+def test_a_stored_credential_comes_back() -> None:
+    stored = Credential.of_password(SHA_512, "p", 5000)
+    assert Credential.from_value(stored.to_value()) == stored
