@@ -1,4 +1,5 @@
-"""What is slow by nature: Spark, JVMs, browsers, clients of other languages, kills under load, clusters of processes.
+"""What is slow by nature: Spark, JVMs, browsers, clients of other languages, kills under load, clusters of processes,
+and files of tests that start many brokers.
 
 `pytest --quick`, which is `make quick`, leaves it out. Otherwise it is begun first and in this order, the longest
 first: what takes minutes must not be what one of two workers begins last.
@@ -29,6 +30,15 @@ HEAVY = (
     "tests/testing/",
     "tests/test_docs_examples.py",
     "tests/client/test_replay.py",
+    "tests/broker/test_restart.py",
+    "tests/broker/test_long_answers.py",
+    "tests/broker/test_role_changes.py",
+    "tests/broker/test_group_elections.py",
+    "tests/cli/test_audit.py",
+    "tests/cli/test_replay.py",
+    "tests/cli/test_serve.py",
+    "tests/console/pages/test_cluster.py",
+    "tests/console/pages/test_health.py",
 )
 
 

@@ -40,7 +40,8 @@ def _commands() -> Commands:
     return Commands({**os.environ, **TERMINAL})
 
 
-def run_skylog(*arguments: object, stdin: str | bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+def run_skylog(
+    *arguments: object, stdin: bytes = b"", variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in a wide terminal, with these variables besides those of this process."""
-    given = stdin if isinstance(stdin, bytes) else stdin.encode()
-    return _commands().run([*map(str, arguments)], {**os.environ, **TERMINAL, **environment}, given)
+    return _commands().run([*map(str, arguments)], {**os.environ, **TERMINAL, **(variables or {})}, stdin)

@@ -73,7 +73,8 @@ class Skylog:
 
     def __call__(self, *arguments: object, stdin: str | bytes = b"", code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run a command and check its exit code."""
-        result = run_skylog(*arguments, stdin=stdin, SKYLOG_BOOTSTRAP=self.bootstrap)
+        given = stdin if isinstance(stdin, bytes) else stdin.encode()
+        result = run_skylog(*arguments, stdin=given, variables={"SKYLOG_BOOTSTRAP": self.bootstrap})
         assert result.returncode == code, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
         assert "Traceback" not in result.stderr, result.stderr
         return result

@@ -107,7 +107,7 @@ def running(data_dir: Path, *options: str) -> Iterator[Up]:
 
 def refused(*options: str, **environment: str) -> str:
     """The stderr of a command that does not start a cluster."""
-    done = run_skylog("cluster", "up", *options, **environment)
+    done = run_skylog("cluster", "up", *options, variables=environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     return done.stderr

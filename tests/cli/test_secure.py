@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,11 @@ from skylog.client.kafka_settings import as_librdkafka, read_client_config
 from skylog.errors import ConfigError
 from skylog.testing import BrokerProcess, consume
 
-from .commands import run_skylog as skylog
+from .commands import run_skylog
+
+
+def skylog(*arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    return run_skylog(*arguments, stdin=stdin.encode(), variables=variables)
 
 
 @pytest.fixture(scope="module")

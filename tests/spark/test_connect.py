@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from skylog.testing import BrokerProcess, produce
+from tests.proof import in_proof
 
 MISSING = [name for name in ("grpc", "grpc_status", "pandas", "zstandard") if find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"Spark Connect wants {', '.join(MISSING)}")
 
 
+@in_proof  # the short form: tests/examples/test_declarative_pipeline.py, whose pipeline runs on Spark Connect
 @pytest.mark.timeout(600)
 def test_a_client_reads_writes_and_streams(skylog_broker: BrokerProcess, skylog_topic: str, tmp_path: Path) -> None:
     produce(skylog_broker.bootstrap, skylog_topic, [b"a", b"b"])

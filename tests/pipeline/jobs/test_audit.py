@@ -224,7 +224,7 @@ def broker() -> Iterator[BrokerProcess]:
 
 
 def skylog_on(broker: BrokerProcess, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = run_skylog(*arguments, SKYLOG_BOOTSTRAP=broker.bootstrap)
+    done = run_skylog(*arguments, variables={"SKYLOG_BOOTSTRAP": broker.bootstrap})
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr, done.stderr
     return done

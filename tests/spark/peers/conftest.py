@@ -95,7 +95,7 @@ def admin(broker: BrokerProcess) -> Admin:
     return Admin(Connection(broker.bootstrap))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
     """Apache Kafka."""
     try:

@@ -25,7 +25,7 @@ PARTITIONS = 2
 DRIVERS = 5  # one is killed; one on a busy machine may give up on a Python worker that takes more than 10 s to start
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kafka_admin(kafka: KafkaProcess) -> Admin:
     return Admin(Connection(kafka.bootstrap))
 
