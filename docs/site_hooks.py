@@ -23,7 +23,7 @@ PAGES = (
     "docs/*.md",
     "docs/jobs/*.md",
 )
-ASSETS = ("docs/images/*", "docs/*.json", "docs/*.txt")
+ASSETS = ("docs/images/*", "docs/*.json", "docs/*.txt", "docs/*.yml")
 
 API = {
     "skylog": ("skylog",),

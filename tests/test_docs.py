@@ -144,6 +144,8 @@ def test_every_link_leads_to_a_file_of_the_repository_and_a_heading_in_it(name: 
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         assert target.is_file(), link
+        site = [*HOOKS.PAGES, *HOOKS.ASSETS]
+        assert any(target.relative_to(ROOT).match(pattern) for pattern in site), f"{link} is not on the site"
         if anchor:
             assert anchor in anchors(target), link
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from skylog.broker import ServerConfig, cluster_member, standalone_broker
 from skylog.broker.cluster_member import ClusterMember
-from skylog.cluster import ClusterMetadata, EmbeddedStore
+from skylog.cluster import ClusterMetadata, EmbeddedStore, SessionExpiredError
 from skylog.cluster.image import NO_LEADER
+from skylog.cluster.metadata import INCARNATIONS
+from skylog.cluster.store import Operation
 from skylog.errors import SkylogError
 
-from .loop_cluster import LoopCluster, soon
+from .loop_cluster import GatedSession, LoopCluster, soon
 
 
 def test_a_broker_whose_session_expires_keeps_its_partitions(tmp_path: Path) -> None:
@@ -132,6 +135,33 @@ def test_a_broker_that_was_replaced_while_its_session_was_lost_does_not_lead_wit
             await replacement.stop(1)
             await soon(lambda: cluster.brokers[1].replicas.may_lead, "the broker that was replaced")
             assert (cluster.image().leader, cluster.image().in_sync_replicas) == (NO_LEADER, ())
+
+    asyncio.run(run())
+
+
+def test_a_broker_keeps_its_partitions_if_it_does_not_learn_that_its_incarnation_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next session finds an incarnation that the broker does not know, but that follows its own."""
+    monkeypatch.setattr(cluster_member, "RENEW_INTERVAL_S", 0.01)
+    commit, lost = GatedSession.commit, 0
+
+    async def commit_silently(session: GatedSession, operations: Sequence[Operation]) -> None:
+        nonlocal lost
+        await commit(session, operations)
+        if lost < 2 and any(operation.path.startswith(INCARNATIONS) for operation in operations):
+            lost += 1
+            raise SessionExpiredError("no answer")
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            monkeypatch.setattr(GatedSession, "commit", commit_silently)
+            await cluster.expire(1)
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+            assert (lost, cluster.membership(1).member.incarnation) == (2, 4)
 
     asyncio.run(run())
 

@@ -7,9 +7,9 @@ Leaving: the broker marks itself as stopping, and waits until the controller has
 
 After the session has expired, the broker leads nothing until it has joined again, with a new session.
 
-The entry of an incarnation names the process and the data directory that it belongs to. If the last one had another
-directory, the in-sync sets are about the logs in that one, and the broker joins as one that has lost its data. So does
-a process whose session has expired, if another process was this broker meanwhile.
+The entry of an incarnation names the data directory that it belongs to, and the incarnation of the same process before
+it. If the last one had another directory, the in-sync sets are about the logs in that one, and the broker joins as one
+that has lost its data. So does a process whose session has expired, if another process was this broker meanwhile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from skylog.cluster.metadata import BROKERS, INCARNATIONS
 from skylog.cluster.renewable_session import RenewableSession
 from skylog.errors import KafkaError, SkylogError
 from skylog.storage import LogDir
-from skylog.storage.log_dir import new_id
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +63,6 @@ class ClusterMember:
     ) -> None:
         self._node_id = node_id
         self._directory_id = directory_id
-        self._process_id = new_id()
         self._store = store
         self._metadata = metadata
         self._replicas = replicas
@@ -133,7 +131,7 @@ class ClusterMember:
             logger.warning("the last incarnation of broker %d had other logs; joining without any", self._node_id)
             self._log_dir.mark_first_join()
         version = last.version if last is not None else 0
-        value = {"directory_id": self._directory_id, "process_id": self._process_id}
+        value = {"directory_id": self._directory_id, "after": self.incarnation}
         try:
             await self._store.commit([EntryChange(path, value, version)])
         except VersionConflictError:
@@ -141,11 +139,14 @@ class ClusterMember:
         self.incarnation = version + 1
 
     def _continues(self, last: Entry | None) -> bool:
-        """Whether the logs are those of the last incarnation: of this process, or of the data directory at a start."""
+        """Whether the logs are those of the last incarnation: of this process, or of the data directory at a start.
+
+        An incarnation after that of this process is its own, too: the session has ended before the commit was answered.
+        """
         if last is None:
             return True
         if self.incarnation:
-            return last.value.get("process_id") == self._process_id
+            return self.incarnation in (last.version, last.value.get("after"))
         return last.value.get("directory_id") == self._directory_id
 
     async def _remove_stale_registration(self) -> None:
