@@ -40,7 +40,7 @@ def test_a_lost_broker_is_seen_without_a_reload_and_the_overview_leads_to_it(
     if KEEPS_IMAGES:
         expect(page.locator(".plot")).to_be_visible(timeout=30_000)
     cluster.kill(3)
-    expect(rows.nth(2)).to_contain_text("missing")
+    expect(rows.nth(2)).to_contain_text("missing", timeout=60_000)
     expect(page.get_by_role("link", name="orders").first).to_be_visible()
     keep_image(page, "cluster")
     page.goto("/")
