@@ -230,3 +230,8 @@ def test_a_job_starts_again_if_spark_had_no_python_process_in_time(caplog: pytes
         with pytest.raises(JobError):
             with_restarts("copy", run, Event())
         assert errors == []
+    errors = [starved]
+    stopped = Event()
+    stopped.set()
+    with_restarts("copy", run, stopped)
+    assert errors == []

@@ -135,8 +135,10 @@ def with_restarts(name: str, run: Callable[[], None], stop: Event) -> None:
             return
         except JobError as error:
             failures = 1 if time.monotonic() - began > _STEADY_S else failures + 1
-            if _STARVED not in str(error) or failures >= _STARTS or stop.is_set():
+            if _STARVED not in str(error) or failures >= _STARTS:
                 raise
+            if stop.is_set():
+                return  # nothing is half done, and nobody waits for more
             logger.warning("%s: starting again: the machine is too busy: %s", name, error)
 
 

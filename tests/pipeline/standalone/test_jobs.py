@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -247,7 +248,8 @@ def test_failed_logins_are_flagged(site: Site, mounted: Path) -> None:
 def test_metrics_are_monitored(site: Site, mounted: Path) -> None:
     metrics, into = f"{site.topic}-metrics", f"{site.topic}-alerts"
     Admin(site.bootstrap).create_topic(metrics, partitions=1)
-    sample = {"node_id": 1, "time_ms": NOON_MS, "name": "skylog_offline_logs", "labels": {}, "value": 1.0}
+    now_ms = time.time_ns() // 1_000_000  # an older sample would be silent already
+    sample = {"node_id": 1, "time_ms": now_ms, "name": "skylog_offline_logs", "labels": {}, "value": 1.0}
     produce(site.bootstrap, metrics, [sample])
     site.run("monitoring", metrics, "--into", into, "--state", mounted)
     assert [(each.json()["name"], each.json()["state"]) for each in consume(site.bootstrap, into)] == [
