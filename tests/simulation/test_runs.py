@@ -33,7 +33,16 @@ ONCE_FAILED = {
 }
 """Seeds that have found a defect of the broker."""
 
-FOUND = {"KAFKA-9838": 2, "KIP-101-logs": 668, "KAFKA-14139": 254, "Redpanda-6018": 605}
+FOUND = {
+    "KAFKA-9838": 2,
+    "KIP-101": 410,
+    "KAFKA-7164": 668,
+    "Redpanda-6018": 605,
+    "KAFKA-14139": 254,
+    "KAFKA-2729": 410,
+    "KAFKA-12751": 668,
+    "KIP-101-logs": 668,
+}
 """A seed with which the simulation finds a bug whose mend is undone."""
 
 
