@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as Place
 
-from tests.proof import IS_FULL
+from tests.proof import IS_FULL, in_proof
 
 from .contract import MakeTopic
 from .peers.driven import DrivenPeer
@@ -292,6 +292,11 @@ class TestJava:
         topic = make_topic()
         assert java.ask("fence", id=new_id(), topic=topic) == KafkaError.PRODUCER_FENCED
         assert java.ask("read_committed", topic=topic, partition=0, count=1) == ["new"]
+
+    @in_proof
+    def test_a_transaction_that_takes_too_long_is_aborted(self, java: Any, make_topic: MakeTopic) -> None:
+        fenced = (KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+        assert java.ask("time_out", id=new_id(), topic=make_topic()) in fenced
 
     def test_offsets_are_part_of_the_transaction(self, java: Any, bootstrap: str, make_topic: MakeTopic) -> None:
         topic, name, group = make_topic(), new_id(), new_id()

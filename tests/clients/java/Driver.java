@@ -162,6 +162,7 @@ public final class Driver {
                     connection(), request.get("id").asText(), topic, strings(request.get("values")),
                     request.get("commits").asBoolean());
             case "fence" -> Transactions.fence(connection(), request.get("id").asText(), topic);
+            case "time_out" -> Transactions.timeOut(connection(), request.get("id").asText(), topic);
             case "commit_offset" -> Transactions.commitOffset(
                     connection(), request.get("id").asText(), request.get("group").asText(), partitionOf(request),
                     request.get("offset").asLong(), request.get("commits").asBoolean());

@@ -26,6 +26,12 @@ final class Transactions {
         Properties settings = new Properties();
         settings.putAll(connection);
         settings.put("transactional.id", id);
+        return producer(settings);
+    }
+
+    private static KafkaProducer<byte[], byte[]> producer(Properties given) {
+        Properties settings = new Properties();
+        settings.putAll(given);
         settings.put("key.serializer", ByteArraySerializer.class.getName());
         settings.put("value.serializer", ByteArraySerializer.class.getName());
         return new KafkaProducer<>(settings);
@@ -71,6 +77,33 @@ final class Transactions {
             young.commitTransaction();
             try {
                 old.commitTransaction();
+                return 0;
+            } catch (KafkaException failure) {
+                return Errors.forException(failure).code();
+            }
+        }
+    }
+
+    /** The number of the error of a commit after the transaction's timeout. It waits until the message "after" is read. */
+    static int timeOut(Properties connection, String id, String topic) {
+        Properties impatient = new Properties();
+        impatient.putAll(connection);
+        impatient.put("transactional.id", id);
+        impatient.put("transaction.timeout.ms", "1000");
+        try (KafkaProducer<byte[], byte[]> late = producer(impatient);
+                KafkaProducer<byte[], byte[]> other = producer(connection)) {
+            late.initTransactions();
+            late.beginTransaction();
+            late.send(message(topic, "late"));
+            late.flush();
+            other.send(message(topic, "after"));
+            other.flush();
+            List<String> read = readCommitted(connection, new TopicPartition(topic, 0), 1);
+            if (!read.equals(List.of("after"))) {
+                throw new IllegalStateException("read " + read);
+            }
+            try {
+                late.commitTransaction();
                 return 0;
             } catch (KafkaException failure) {
                 return Errors.forException(failure).code();
