@@ -91,7 +91,7 @@ def test_the_usual_arguments_are_plain(app: typer.Typer) -> None:
     assert plain == read_by_typer(app, given_arguments, {"SKYLOG_CONSOLE_TOKEN": "t"})
 
 
-@pytest.mark.parametrize("given_arguments", [["--help"], ["x"], ["--port"], ["--port", "x"], ["--por", "1"], ["--"]])
+@pytest.mark.parametrize("given_arguments", [["--help"], ["x"], ["--port"], ["--port", "65536"], ["--por", "1"]])
 def test_help_and_mistakes_are_left_to_typer(given_arguments: list[str]) -> None:
     assert read_plain_arguments(given_arguments, {}) is None
 
