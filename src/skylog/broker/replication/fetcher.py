@@ -30,7 +30,7 @@ from skylog.cluster.image import NO_LEADER
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.limited_logger import LimitedLogger
 from skylog.model import TopicPartition
-from skylog.net.peer import Peer, PeerError
+from skylog.net.peer import Peer, PeerError, PeerSecurity
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.replica_fetch_hot import (
     VERSION,
@@ -107,6 +107,7 @@ class ReplicaFetcher:
         self._signal: asyncio.Future[None] | None = None
         self._throttle = FetchThrottle(node_id, bucket, clock, self._send_all)
         self._requests = 0
+        self.security: PeerSecurity | None = None
         self.bytes_in = 0
         self.failures = 0
         self._task = asyncio.create_task(self._run())
@@ -173,7 +174,11 @@ class ReplicaFetcher:
     async def _connect_and_fetch(self) -> None:
         leader = self.leader
         peer = await Peer.connect(
-            leader.host, leader.port, client_id=f"broker-{self._node_id}", timeout_s=ANSWER_PATIENCE_S
+            leader.host,
+            leader.port,
+            client_id=f"broker-{self._node_id}",
+            timeout_s=ANSWER_PATIENCE_S,
+            security=self.security,
         )
         try:
             session = await self._open_session(peer)
@@ -428,6 +433,7 @@ class ReplicaFetchers:
     ) -> None:
         self._node_id = node_id
         self.incarnation = 0
+        self.security: PeerSecurity | None = None
         self._flusher = flusher
         self._clock = clock
         self._housekeeping = housekeeping
@@ -489,6 +495,7 @@ class ReplicaFetchers:
                 self._config,
                 self._bucket,
             )
+            fetcher.security = self.security  # before it connects
         fetcher.add(partition)
 
     def reconfigure(self, config: BrokerConfig) -> None:
