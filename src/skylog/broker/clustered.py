@@ -169,6 +169,7 @@ class ClusterMembership:
 
     def _start_work(self, incarnation: int) -> None:
         self.fetchers.incarnation = incarnation
+        self.fetchers.security = self._broker.endpoints.peer_security
         self.fetchers.start()
         self.in_sync_sets.start()
         self.repairs.start()

@@ -17,6 +17,7 @@ from skylog.cluster import BrokerImage
 from skylog.cluster.scram_users import ScramUsers
 from skylog.errors import ConfigError
 from skylog.net import Connection, Listener
+from skylog.net.peer import PeerSecurity
 from skylog.security.listeners import Address, SecurityProtocol, parse_listeners
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class Endpoints:
-    """Starts the listeners and knows their addresses. Use it on the event loop."""
+    """Starts the listeners and knows their addresses. Use it on the event loop.
+
+    `peer_security` is how this broker connects to others, None for plain text.
+    """
 
     def __init__(
         self, node_id: int, router: Router, listener: Listener, users: ScramUsers, *, is_replicated: bool
@@ -44,6 +48,7 @@ class Endpoints:
         self._secure: dict[str, SecureListener] = {}
         self._rack: str | None = None
         self._inter_broker = PLAINTEXT
+        self.peer_security: PeerSecurity | None = None
 
     async def start(self, config: ServerConfig, host: str | None, port: int | None) -> int:
         """Listen, and return the port of the first listener. Its address is `host` and `port` where these are given.
@@ -58,6 +63,10 @@ class Endpoints:
         self._inter_broker = (security.inter_broker_listener_name or first.name).upper()
         if self._inter_broker not in names:
             raise ConfigError(f"inter.broker.listener.name={self._inter_broker} is not one of {', '.join(names)}")
+        if self._is_replicated and security.protocol_of(self._inter_broker) is not SecurityProtocol.PLAINTEXT:
+            from skylog.broker.security.peer_access import peer_security
+
+            self.peer_security = peer_security(security, self._inter_broker)
         self._apply(config)
         unknown = set(self._advertised) - set(names)
         if unknown:

@@ -146,5 +146,7 @@ class LeaderClient:
             peer = self._peers.get(address)
             if peer is None or not peer.is_open:
                 name = f"broker-{self._broker.identity.node_id}"
-                peer = self._peers[address] = await Peer.connect(*address, client_id=name, timeout_s=TIMEOUT_S)
+                peer = self._peers[address] = await Peer.connect(
+                    *address, client_id=name, timeout_s=TIMEOUT_S, security=self._broker.endpoints.peer_security
+                )
             return peer

@@ -11,13 +11,15 @@ CONFIG_VARIABLE: Final = "SKYLOG_CONFIG"
 def apply_client_config(arguments: list[str]) -> None:
     """Take `--config FILE` out of the arguments, and let all clients of this process use the file.
 
-    `--config KEY=VALUE` is a setting of a topic, and stays. So does the `--config` of a broker.
+    `--config KEY=VALUE` is a setting of a topic, and stays, also without its value: the command reports that. So does
+    the `--config` of a broker.
     """
     if arguments[1:2] in (["serve"], ["console"]):
         return
+    takes_settings = arguments[1:2] == ["topics"]
     for at in range(1, len(arguments) - 1):
-        if arguments[at] == "--config" and "=" not in arguments[at + 1]:
-            path = arguments[at + 1]
+        path = arguments[at + 1]
+        if arguments[at] == "--config" and "=" not in path and not (takes_settings and not os.path.exists(path)):
             del arguments[at : at + 2]
             os.environ[CONFIG_VARIABLE] = path
             break

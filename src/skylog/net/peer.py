@@ -11,15 +11,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 
 from skylog.errors import MalformedRequestError, SkylogError
 from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from skylog.protocol.apis import API_SPECS
 from skylog.protocol.frames import SIZE_BYTES, request_frame, seal
 from skylog.protocol.headers import RequestHeader, read_response_header, request_header
+from skylog.protocol.sasl_authenticate import SaslAuthenticateRequest
+from skylog.protocol.sasl_handshake import SaslHandshakeRequest
 from skylog.protocol.schema import Message
+
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
@@ -28,6 +35,24 @@ _FIRST_API_VERSIONS: Final = 3
 
 class PeerError(SkylogError):
     """The broker cannot be reached, or the connection to it is closed."""
+
+
+class PeerLogin(Protocol):
+    """The client's side of a SASL login."""
+
+    @property
+    def mechanism(self) -> str: ...
+
+    def respond(self, challenge: bytes | None) -> bytes | None:
+        """Return the next token, None when the login is complete. The first call gets None. Raises SkylogError."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSecurity:
+    """How to connect to a listener with TLS or logins. `login` makes the login of one connection."""
+
+    context: ssl.SSLContext | None = None
+    login: Callable[[], PeerLogin] | None = None
 
 
 class _Waiting:
@@ -61,13 +86,24 @@ class Peer(asyncio.BufferedProtocol):
         self._is_size = True
 
     @classmethod
-    async def connect(cls, host: str, port: int, *, client_id: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> Self:
-        """Connect, and request the API versions of the broker. Raises PeerError."""
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        security: PeerSecurity | None = None,
+    ) -> Self:
+        """Connect, request the API versions of the broker, and log in if necessary. Raises PeerError."""
         peer = cls(f"{host}:{port}", client_id, timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.get_running_loop().create_connection(lambda: peer, host, port)
+                context = None if security is None else security.context
+                await asyncio.get_running_loop().create_connection(lambda: peer, host, port, ssl=context)
                 await peer._load_versions()
+                if security is not None and security.login is not None:
+                    await peer._log_in(security.login())
         except (OSError, TimeoutError) as error:
             peer.close()
             raise PeerError(f"cannot connect to the broker at {peer.address}: {error or 'timed out'}") from error
@@ -80,6 +116,18 @@ class Peer(asyncio.BufferedProtocol):
         request = ApiVersionsRequest(client_software_name="skylog", client_software_version="0")
         answer = cast(ApiVersionsResponse, await self.ask(request, _FIRST_API_VERSIONS))
         self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+
+    async def _log_in(self, login: PeerLogin) -> None:
+        answer = await self.ask(SaslHandshakeRequest(mechanism=login.mechanism))
+        if answer.error_code:
+            offered = ", ".join(answer.mechanisms)
+            raise PeerError(f"the broker at {self.address} does not offer {login.mechanism}, but {offered}")
+        token = login.respond(None)
+        while token is not None:
+            answered = await self.ask(SaslAuthenticateRequest(auth_bytes=token))
+            if answered.error_code:
+                raise PeerError(f"the broker at {self.address} refuses the login: {answered.error_message}")
+            token = login.respond(bytes(answered.auth_bytes))
 
     @property
     def is_open(self) -> bool:

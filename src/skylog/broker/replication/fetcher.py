@@ -26,7 +26,7 @@ from skylog.clock import Clock
 from skylog.cluster import BrokerImage
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.limited_logger import LimitedLogger
-from skylog.net.peer import Peer, PeerError
+from skylog.net.peer import Peer, PeerError, PeerSecurity
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.replica_fetch_hot import (
     VERSION,
@@ -106,6 +106,7 @@ class ReplicaFetcher:
         self._watchdog: asyncio.TimerHandle
         self._throttle = FetchThrottle(node_id, bucket, clock, self._send_all)
         self._requests = 0
+        self.security: PeerSecurity | None = None
         self.bytes_in = 0
         self.failures = 0
         self._task = asyncio.create_task(self._run())
@@ -188,7 +189,11 @@ class ReplicaFetcher:
     async def _connect_and_fetch(self) -> None:
         leader = self.leader
         peer = await Peer.connect(
-            leader.host, leader.port, client_id=f"broker-{self._node_id}", timeout_s=ANSWER_PATIENCE_S
+            leader.host,
+            leader.port,
+            client_id=f"broker-{self._node_id}",
+            timeout_s=ANSWER_PATIENCE_S,
+            security=self.security,
         )
         self._awaited = None
         self._watch_deadline()

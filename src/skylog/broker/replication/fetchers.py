@@ -11,6 +11,7 @@ from skylog.clock import Clock
 from skylog.cluster import BrokerImage, ClusterImage
 from skylog.cluster.image import NO_LEADER
 from skylog.model import TopicPartition
+from skylog.net.peer import PeerSecurity
 from skylog.replication.token_bucket import TokenBucket
 
 
@@ -22,6 +23,7 @@ class ReplicaFetchers:
     ) -> None:
         self._node_id = node_id
         self.incarnation = 0
+        self.security: PeerSecurity | None = None
         self._flusher = flusher
         self._clock = clock
         self._housekeeping = housekeeping
@@ -83,6 +85,7 @@ class ReplicaFetchers:
                 self._config,
                 self._bucket,
             )
+            fetcher.security = self.security  # before it connects
         fetcher.add(partition)
 
     def reconfigure(self, config: BrokerConfig) -> None:

@@ -155,6 +155,7 @@ class Repairs:
             source.port,
             client_id=f"broker-{self._broker.identity.node_id}-repair",
             timeout_s=FETCH_TIMEOUT_S,
+            security=self._broker.endpoints.peer_security,
         )
         errors: list[SkylogError] = []
         try:
