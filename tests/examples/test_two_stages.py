@@ -45,6 +45,7 @@ def statistics(bootstrap: str) -> dict[str, dict[str, Any]]:
     return {message.key.decode(): json.loads(message.value) for message in messages if message.key and message.value}
 
 
+@pytest.mark.skipif(not IS_FULL, reason="with `make proof`; tests/pipeline has its jobs in increments and streams")
 def test_views_are_counted_by_page_and_joined_with_the_catalogue(spark: SparkSession, tmp_path: Path) -> None:
     """In the session of the other tests."""
     spec = importlib.util.spec_from_file_location("stages", STAGES)

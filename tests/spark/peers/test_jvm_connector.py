@@ -109,6 +109,7 @@ def test_a_pattern_gives_the_same_rows(peer: Peer, broker: BrokerProcess, admin:
     assert len(found["rows"]) == PARTITIONS * COUNT
 
 
+@in_proof
 def test_a_compacted_topic_gives_the_same_rows(peer: Peer, broker: BrokerProcess, admin: Admin) -> None:
     topic = f"compacted-{uuid.uuid4().hex[:8]}"
     admin.create_topic(topic, 1, configs=COMPACTED)
@@ -129,7 +130,8 @@ def test_a_compacted_topic_gives_the_same_rows(peer: Peer, broker: BrokerProcess
     assert all(7 <= row["offset"] < 2900 for row in inside["rows"])
 
 
-@pytest.mark.parametrize("limit", some([50, 7, 1000], usual=1))
+@in_proof
+@pytest.mark.parametrize("limit", [50, 7, 1000])
 def test_a_stream_reads_the_same_micro_batches(
     peer: Peer, broker: BrokerProcess, numbers: str, limit: int, tmp_path: Path
 ) -> None:
