@@ -9,6 +9,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
+from skylog.broker.replication import follower_sessions
 from skylog.errors import ErrorCode
 from skylog.protocol.fetch import FetchPartition, FetchResponse
 
@@ -69,6 +72,28 @@ def test_a_batch_above_the_limit_is_sent_after_a_watermark_of_another_partition(
         assert list(sizes(response)) == [other, large]
         assert sizes(response)[large] > 50_000
 
+    with_a_follower(tmp_path, test)
+
+
+def test_a_watermark_alone_waits_for_records_to_go_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The follower's own position has raised it. Otherwise each append would take two fetches."""
+
+    async def test(cluster: LoopCluster, follower: FollowerByHand) -> None:
+        topic_id = (await cluster.create("t", [1, 2])).topic_id
+        await cluster_append(cluster, "t", b"a")
+        await follower.ask([(topic_id, [row(0)])])
+        waiting = asyncio.create_task(follower.ask([(topic_id, [row(1)])], max_wait_ms=20_000))
+        await soon(lambda: cluster.partition(1).high_watermark == 1)
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await cluster_append(cluster, "t", b"b")
+        answer = (await waiting).responses[0].partitions[0]
+        assert (answer.high_watermark, len(answer.records or b"") > 0) == (1, True)
+        monkeypatch.setattr(follower_sessions, "WATERMARK_DELAY_S", 0.01)
+        late = await follower.ask([(topic_id, [row(2)])], max_wait_ms=20_000)
+        assert (late.responses[0].partitions[0].high_watermark, sizes(late)) == (2, {topic_id: 0})
+
+    monkeypatch.setattr(follower_sessions, "WATERMARK_DELAY_S", 10.0)
     with_a_follower(tmp_path, test)
 
 

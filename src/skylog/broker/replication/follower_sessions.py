@@ -133,12 +133,15 @@ class FollowerSession:
         for topic, rows in call.topics:
             for row in rows:
                 self._update(topic, row, incarnation)
-        answers = self._answers(call.max_bytes)
-        if answers or call.max_wait_ms <= 0 or self.epoch == 1:
+        may_wait = call.max_wait_ms > 0 and self.epoch > 1
+        answers = self._answers(call.max_bytes, may_wait=may_wait)
+        if answers or not may_wait:
             return self._reply(context, answers)
         pending = PendingReply(context.connection, pipelined=True)
         self._parked = _ParkedRequest(self, context, call.max_bytes, pending, call.max_wait_ms / 1000)
         pending.on_cancel = self._parked.cancel
+        if self._marked:
+            self._parked.wake_later()
         return pending
 
     def _update(self, topic: str | UUID, row: PartitionCall, incarnation: int) -> None:
@@ -202,23 +205,36 @@ class FollowerSession:
         if self._parked is not None:
             self._parked.wake_later()
 
-    def _answers(self, max_bytes: int) -> dict[UUID, list[PartitionAnswer]]:
-        """Return what the marked partitions have to send. Those that do not fit stay marked."""
+    def _answers(self, max_bytes: int, *, may_wait: bool = False) -> dict[UUID, list[PartitionAnswer]]:
+        """Return what the marked partitions have to send. Those that do not fit stay marked.
+
+        If no partition has records and the request `may_wait`, those with another high watermark stay marked: the
+        request itself may have raised it. A response for that alone would cost as much as one with records, which may
+        come soon.
+        """
         found: dict[UUID, list[PartitionAnswer]] = {}
+        waiting: list[_Slot] = []
         limit_bytes = left_bytes = min(max_bytes, self._broker.config.broker.fetch_max_bytes)
         for slot in list(self._marked):
             if left_bytes <= 0 and found:
                 break
             del self._marked[slot]
-            answer = self._answer(slot, left_bytes, left_bytes == limit_bytes)
+            answer = self._answer(slot, left_bytes, left_bytes == limit_bytes, may_wait)
             if answer is not None:
                 found.setdefault(slot.topic_id, []).append(answer)
                 left_bytes -= answer.records_length
                 self._sent(answer.records_length)
+            elif may_wait and slot.has_watermarks:
+                waiting.append(slot)
+        for slot in waiting:
+            if not found:
+                self._marked[slot] = None
+            elif slot.partition is not None and (answer := slot.answer(slot.partition, None)) is not None:
+                found.setdefault(slot.topic_id, []).append(answer)
         return found
 
-    def _answer(self, slot: _Slot, left_bytes: int, at_least_one: bool) -> PartitionAnswer | None:
-        """Return what a partition has to send, or None if there is nothing new."""
+    def _answer(self, slot: _Slot, left_bytes: int, at_least_one: bool, needs_records: bool) -> PartitionAnswer | None:
+        """Return what a partition has to send, or None if there is nothing new, or only watermarks."""
         partition, row = slot.partition, slot.row
         if partition is not None and not (partition.is_leader and partition.leader_epoch == row.leader_epoch):
             slot.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -244,7 +260,7 @@ class FollowerSession:
                 self._bucket.take(records.length, self._broker.clock.monotonic())
             if records is not None and not records.length:
                 self._marked[slot] = None  # its next batch does not fit
-        return slot.answer(partition, records)
+        return slot.answer(partition, records, needs_records)
 
     def _hold(self, slot: _Slot) -> bool:
         """Hold a throttled slot back if the rate is exceeded. Return whether it is."""
@@ -407,12 +423,25 @@ class _Slot:
             self.row.partition, code, log.high_watermark, log.last_stable_offset, log.log_start_offset, None, 0
         )
 
-    def answer(self, partition: Partition, records: FileSlice | None) -> PartitionAnswer | None:
-        """Return the answer with records, a diverging epoch or new watermarks; None if there are none of these."""
+    @property
+    def has_watermarks(self) -> bool:
+        """Whether the follower does not have the present watermarks."""
+        if self.partition is None:
+            return False
+        log = self.partition.log
+        return self._sent != (log.high_watermark, log.log_start_offset)
+
+    def answer(
+        self, partition: Partition, records: FileSlice | None, needs_records: bool = False
+    ) -> PartitionAnswer | None:
+        """Return the answer with records, a diverging epoch or new watermarks; None if there are none of these.
+
+        With `needs_records`, watermarks alone are not enough.
+        """
         log = partition.log
         length = records.length if records is not None else 0
         state = log.high_watermark, log.log_start_offset
-        if not length and self.diverging is None and state == self._sent:
+        if not length and self.diverging is None and (needs_records or state == self._sent):
             return None
         self._sent = state
         if length or self.diverging is not None:
