@@ -9,10 +9,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import Consumer as LibraryConsumer
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as LibraryPartition
 
-from skylog import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer, SimpleConsumer
+from skylog import Admin, AsyncConsumer, AsyncProducer, Consumer, Message, Producer, SimpleConsumer
 from skylog.audit import ProducerAudit
 from skylog.client import (
     Connection,
@@ -37,12 +39,27 @@ def name() -> str:
 
 def values(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[str | None]:
     """All messages of partition 0 that a reader with this isolation level sees."""
-    config = {"isolation.level": isolation}
-    with Consumer(topic, f"group-{uuid.uuid4().hex}", bootstrap, config=config) as consumer:
-        found: list[str | None] = []
-        while messages := consumer.consume(timeout_s=3 if not found else 0.5):
-            found += [each.text() for each in messages]
-        return found
+    reader = LibraryConsumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"group-{uuid.uuid4().hex}",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    reader.assign([LibraryPartition(topic, 0, 0)])
+    found: list[str | None] = []
+    try:
+        while True:
+            message = reader.poll(60)
+            assert message is not None, "the end of the partition was not reached"
+            if message.error() is not None:
+                assert message.error().code() == LibraryError._PARTITION_EOF, message.error()
+                return found
+            value = message.value()
+            found.append(None if value is None else value.decode())
+    finally:
+        reader.close()
 
 
 def test_readers_see_all_messages_of_a_transaction_or_none(skylog_bootstrap: str, skylog_topic: str, name: str) -> None:
@@ -56,6 +73,11 @@ def test_readers_see_all_messages_of_a_transaction_or_none(skylog_bootstrap: str
             producer.send(skylog_topic, "c")
     assert values(skylog_bootstrap, skylog_topic) == ["a", "b", "c"]
     assert values(skylog_bootstrap, skylog_topic, "read_uncommitted") == ["a", "b", "x", "c"]
+    seen: list[str | None] = []
+    with Consumer(skylog_topic, f"group-{name}", skylog_bootstrap) as consumer:
+        while len(seen) < 3:
+            seen += [each.text() for each in consumer.consume(timeout_s=10)]
+    assert seen == ["a", "b", "c"]
 
 
 def fail_in_transaction(producer: Producer, topic: str) -> None:
@@ -94,8 +116,14 @@ def test_messages_are_processed_exactly_once(skylog_bootstrap: str, letters: str
             copied += len(messages)
     assert values(skylog_bootstrap, target) == ["a", "b", "c", "d", "e"]
     with Consumer(letters, f"group-{name}", skylog_bootstrap) as consumer:
-        assert consumer.consume(timeout_s=2) == []
-        assert list(consumer.positions.values()) == [5]
+        again: list[Message] = []
+
+        def has_its_partition() -> bool:
+            again.extend(consumer.consume(timeout_s=0.1))
+            return bool(consumer.positions)
+
+        wait_until(has_its_partition, "a partition")
+        assert (again, list(consumer.positions.values())) == ([], [5])
 
 
 def test_one_message_at_a_time(skylog_bootstrap: str, letters: str, target: str, name: str) -> None:
@@ -127,11 +155,14 @@ def test_a_second_producer_fences_the_first(skylog_bootstrap: str, skylog_topic:
 
 
 def copy_all(consumer: Consumer, producer: Producer, target: str) -> None:
-    """Copy what the consumer has left."""
-    while messages := consumer.consume(timeout_s=3):
+    """Copy what the consumer has left, up to the last letter."""
+    last = None
+    while last != "e":
+        messages = consumer.consume(timeout_s=10)
         with producer.transaction(consumer):
             for message in messages:
                 producer.send(target, message.text())
+                last = message.text()
 
 
 def consume_some(consumer: Consumer, count: int = 2) -> list[str | None]:
@@ -501,7 +532,7 @@ def test_readers_reach_the_end_of_a_partition_that_ends_with_a_marker(
                 producer.send(skylog_topic, value, partition=0)
     with SimpleConsumer(skylog_topic, 0, 0, skylog_bootstrap) as consumer:
         found = []
-        while messages := consumer.consume(timeout_s=3):
+        while messages := consumer.consume(timeout_s=3 if found else 30):
             found += [each.text() for each in messages]
     assert found == ["a", "b"]
     connection = Connection(skylog_bootstrap)

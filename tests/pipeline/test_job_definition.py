@@ -303,7 +303,7 @@ def test_the_status_of_a_job_is_published_with_its_error(
         found = [JobStatus.decode(message.value or b"") for message in consume(skylog_broker.bootstrap, JOBS_TOPIC)]
         return [each for each in found if each.kind == f"fails-{topic}" and each.last_error]
 
-    (last,) = wait_until(status, "the status", 20)[-1:]
+    (last,) = wait_until(status, "the status")[-1:]
     assert "no_such_column" in (last.last_error or "")
     assert last.topics == (topic,)
 

@@ -204,7 +204,7 @@ class BrokerCluster:
         return self.partition(topic, partition).leader
 
     def wait_for_leader(
-        self, topic: str, partition: int = 0, *, other_than: int = NO_LEADER, seconds: float = 20.0
+        self, topic: str, partition: int = 0, *, other_than: int = NO_LEADER, seconds: float = 60.0
     ) -> int:
         """Wait until a partition has a leader, other than a given one, and return it."""
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], what: str, seconds: float = 20.0) -> T:
+def wait_until(condition: Callable[[], T], what: str, seconds: float = 60.0) -> T:
     """Wait until `condition` returns a truthy value, and return it. After a timeout, AssertionError names `what`."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
