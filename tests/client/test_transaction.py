@@ -53,8 +53,8 @@ def values(bootstrap: str, topic: str, isolation: str = "read_committed") -> lis
         while True:
             message = reader.poll(60)
             assert message is not None, "the end of the partition was not reached"
-            if message.error() is not None:
-                assert message.error().code() == LibraryError._PARTITION_EOF, message.error()
+            if (error := message.error()) is not None:
+                assert error.code() == LibraryError._PARTITION_EOF, error
                 return found
             value = message.value()
             found.append(None if value is None else value.decode())
@@ -531,7 +531,7 @@ def test_readers_reach_the_end_of_a_partition_that_ends_with_a_marker(
             with producer.transaction():
                 producer.send(skylog_topic, value, partition=0)
     with SimpleConsumer(skylog_topic, 0, 0, skylog_bootstrap) as consumer:
-        found = []
+        found: list[str | None] = []
         while messages := consumer.consume(timeout_s=3 if found else 30):
             found += [each.text() for each in messages]
     assert found == ["a", "b"]

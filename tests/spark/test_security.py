@@ -67,7 +67,7 @@ def test_a_login_with_scram_is_that_of_the_rfc() -> None:
 def test_a_challenge_that_is_not_an_answer_is_refused(challenge: bytes) -> None:
     exchange = tokens(Security.of(SASL), nonce="mine")
     next(exchange)
-    with pytest.raises(KafkaError, match="challenge is not valid"):
+    with pytest.raises(KafkaError, match="not valid"):
         exchange.send(challenge)
 
 
@@ -75,7 +75,7 @@ def test_a_broker_that_does_not_know_the_password_is_refused() -> None:
     exchange = tokens(Security.of(SASL), nonce="mine")
     next(exchange)
     exchange.send(b"r=mine1,s=W22Z,i=4096")
-    with pytest.raises(KafkaError, match="does not know the user's password"):
+    with pytest.raises(KafkaError, match="does not know the password"):
         exchange.send(b"v=AA==")
 
 

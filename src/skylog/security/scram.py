@@ -167,13 +167,13 @@ class ScramExchange:
 
 
 class ScramLogin:
-    """The client's side, for connections between brokers and for tools."""
+    """The client's side, for connections between brokers, for tools and for Spark's executors."""
 
-    def __init__(self, mechanism: Mechanism, user: str, password: str) -> None:
+    def __init__(self, mechanism: Mechanism, user: str, password: str, nonce: str | None = None) -> None:
         self._mechanism = mechanism
         self._password = password
         name = user.replace("=", "=3D").replace(",", "=2C")
-        self._nonce = secrets.token_urlsafe(24)
+        self._nonce = nonce or secrets.token_urlsafe(24)
         self._bare = f"n={name},r={self._nonce}"
         self._server_signature = b""
 
