@@ -63,6 +63,11 @@ def test_a_faststream_application_reads_one_topic_and_publishes_to_another(
     assert sorted(found) == [number * 2 for number in range(10)]
 
 
+def by_user(row: tuple[str, int]) -> str:
+    """The order of one user's rows is kept. Users may be in different partitions on the way."""
+    return row[0]
+
+
 @pytest.mark.parametrize("name", some(["quix", "faust"], usual=1))
 def test_an_application_keeps_its_state_when_it_is_started_on_another_machine(
     name: str, skylog_bootstrap: str, skylog_topic: str, tmp_path: Path
@@ -95,5 +100,6 @@ def test_an_application_keeps_its_state_when_it_is_started_on_another_machine(
             if name == "faust":  # the other one ends by itself
                 process.send_signal(signal.SIGINT)
             process.wait(120)
-        assert [((each.key or b"").decode(), each.json()["total"]) for each in found] == expected, log.read_text()
+        read = [((each.key or b"").decode(), each.json()["total"]) for each in found]
+        assert sorted(read, key=by_user) == sorted(expected, key=by_user), log.read_text()
         assert process.returncode == 0, log.read_text()
