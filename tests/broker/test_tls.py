@@ -132,11 +132,13 @@ def test_a_client_that_does_not_read_gets_all_of_its_responses_later(thread: Bro
 
 def test_a_connection_ends_with_a_close_notify(thread: BrokerThread, tmp_path: Path) -> None:
     context = certificates.context_of(tmp_path)
-    with socket.create_connection(("127.0.0.1", thread.port)) as plain:
-        with context.wrap_socket(plain, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as client:
-            client.settimeout(patience(20))
-            client.sendall(b"\xff\xff\xff\xff")  # no frame has this length
-            assert client.recv(1) == b""
+    with (
+        socket.create_connection(("127.0.0.1", thread.port)) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as client,
+    ):
+        client.settimeout(patience(20))
+        client.sendall(b"\xff\xff\xff\xff")  # no frame has this length
+        assert client.recv(1) == b""
 
 
 def test_what_came_before_a_reset_is_received() -> None:

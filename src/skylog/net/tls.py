@@ -5,8 +5,8 @@ are at most MAX_HANDSHAKES at a time. A further one takes the place of the oldes
 do not take the broker from others.
 
 Certificates are read again when their files change. A context that cannot be made leaves the one before in place. On a
-listener there is no session resumption: every connection presents its certificate, and a certificate that is no longer trusted is
-refused from the next connection on.
+listener there is no session resumption: every connection presents its certificate, and a certificate that is no longer
+trusted is refused from the next connection on.
 """
 
 from __future__ import annotations
