@@ -49,14 +49,21 @@ def sync_file(path: Path) -> None:
         os.close(fd)
 
 
-def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool = True, private: bool = False) -> None:
     """Replace `path` with `content` atomically: after a crash, the old or the new file is there.
 
     If `durable` is false, nothing is synced, and a crash of the machine may leave the old, the new or a torn file.
+    If `private` is true, only the owner may read the new file.
     """
     temporary = path.with_name(path.name + ".tmp")
     try:
-        with open(temporary, "wb") as file:
+        if private:
+            temporary.unlink(missing_ok=True)  # it would keep its mode
+        with open(temporary, "wb", opener=_open_private if private else None) as file:
             file.write(content)
             if durable:
                 file.flush()

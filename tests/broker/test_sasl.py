@@ -184,6 +184,47 @@ def test_a_login_may_be_repeated_by_the_same_user_only(client: RawClient) -> Non
     assert client.is_closed()
 
 
+def test_requests_behind_a_failed_repetition_are_not_served(client: RawClient) -> None:
+    assert log_in_plainly(client).error_code == 0
+    frames = [
+        client.encode(SaslHandshakeRequest(mechanism="PLAIN"), 1),
+        client.encode(SaslAuthenticateRequest(auth_bytes=b"\0bob\0wrong"), 2),
+        client.encode(ApiVersionsRequest(), 0),  # answered at once
+    ]
+    client.send_bytes(b"".join(frames))
+    assert client.receive().error_code == 0
+    assert client.receive().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    with pytest.raises(ClosedByBrokerError):
+        client.receive()
+
+
+def test_tokens_without_headers_follow_the_first_version_of_the_handshake(thread: BrokerThread) -> None:
+    def begin(client: RawClient, mechanism: str) -> None:
+        assert client.ask(SaslHandshakeRequest(mechanism=mechanism), 0).error_code == 0
+
+    def exchange(client: RawClient, token: bytes) -> bytes:
+        client.send_bytes(len(token).to_bytes(4, "big") + token)
+        return client.read_frame()
+
+    with RawClient(port_of(thread, "SASL_PLAINTEXT")) as client:
+        begin(client, "SCRAM-SHA-256")
+        login = ScramLogin(Mechanism.SCRAM_SHA_256, "alice", "alice-secret")
+        login.verify(exchange(client, login.final(exchange(client, login.first()))))
+        assert is_served(client)
+        assert client.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 0).error_code != 0
+    with RawClient(port_of(thread, "SASL_PLAINTEXT")) as client:
+        begin(client, "PLAIN")
+        assert exchange(client, b"\0bob\0bob-secret") == b""
+        assert is_served(client)
+    with RawClient(port_of(thread, "SASL_PLAINTEXT")) as client:
+        begin(client, "PLAIN")
+        token = b"\0bob\0wrong"
+        behind = client.encode(MetadataRequest(topics=[]), 9)
+        client.send_bytes(len(token).to_bytes(4, "big") + token + behind)
+        with pytest.raises(ClosedByBrokerError):
+            client.read_frame()
+
+
 def test_a_token_identifies_a_user_until_it_expires(client: RawClient) -> None:
     assert handshake(client, "OAUTHBEARER").error_code == 0
     response = send_token(client, bearer())

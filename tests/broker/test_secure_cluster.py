@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import pytest
 
 from skylog.broker import Broker
-from skylog.broker.security.peer_access import PlainPeerLogin, ScramPeerLogin
 from skylog.broker.session import Session
 from skylog.errors import ConfigError
+from skylog.net import peer as peer_module
+from skylog.net import tls
 from skylog.net.peer import Peer, PeerError, PeerSecurity
 from skylog.protocol.metadata import MetadataRequest
+from skylog.security.peer_login import PlainPeerLogin, ScramPeerLogin
+from tests.patience import patience
 from tests.security import certificates
 
 from .members import Members
@@ -54,10 +58,13 @@ def test_brokers_replicate_over_tls_and_log_in(tmp_path: Path) -> None:
 
 async def refused(port: int, folder: Path) -> None:
     """Strangers are not served: without TLS, without a login, with a wrong password, with another mechanism."""
-    own = certificates.context_of(folder, certificates.client())
+
+    def own() -> ssl.SSLContext:
+        return certificates.context_of(folder, certificates.client())
+
     wrong = [
         None,
-        PeerSecurity(certificates.context_of(folder)),
+        PeerSecurity(lambda: certificates.context_of(folder)),
         PeerSecurity(own, lambda: ScramPeerLogin("SCRAM-SHA-512", "broker", "guess")),
         PeerSecurity(own, lambda: PlainPeerLogin("broker", "broker-secret")),
     ]
@@ -80,3 +87,50 @@ def test_brokers_need_a_login_of_their_own(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="brokers log in on the listener INTERNAL"):
         asyncio.run(run())
+
+
+def test_a_peer_repeats_its_login_before_the_session_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_module, "RENEWED_AFTER", 0.001)  # of ten minutes
+    settings = settings_of(tmp_path) | {"connections.max.reauth.ms": "600000"}
+    security = PeerSecurity(
+        lambda: certificates.context_of(tmp_path, certificates.client()),
+        lambda: ScramPeerLogin("SCRAM-SHA-512", "broker", "broker-secret"),
+    )
+
+    async def run() -> None:
+        async with Members(tmp_path, settings, size=1) as members:
+            port = members.brokers[1].endpoints.port
+            peer = await Peer.connect("127.0.0.1", port, client_id="b", timeout_s=patience(20), security=security)
+            logins = [each.handler.login for each in members.brokers[1].listener.connections]  # type: ignore[union-attr]
+            expires = max(login._timer.when() for login in logins if login is not None)
+            async with asyncio.timeout(patience(20)):
+                while max(login._timer.when() for login in logins if login is not None) == expires:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            assert (await peer.ask(MetadataRequest(topics=[]), 9)).brokers
+            peer.close()
+
+    asyncio.run(run())
+
+
+def test_connections_to_other_brokers_use_certificates_that_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "FILE_CHECK_SECONDS", 0.0)
+
+    async def run() -> None:
+        async with Members(tmp_path, settings_of(tmp_path), size=1) as members:
+            endpoints = members.brokers[1].endpoints
+            assert endpoints.peer_security is not None
+
+            async def connect() -> None:
+                security = endpoints.peer_security
+                (await Peer.connect("127.0.0.1", endpoints.port, client_id="b", security=security)).close()
+
+            await connect()
+            other = certificates.other_authority()
+            own = other.issue("broker", certificates.HOSTS)
+            certificates.write(tmp_path / "ca.pem", other.certificate)
+            certificates.write(tmp_path / "server.pem", own.key, own.certificate)
+            await connect()  # both sides have the new ones
+
+    asyncio.run(run())

@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 from skylog import Admin, Producer
+from skylog.client.brokers import Brokers
+from skylog.client.cluster_admin import ClusterAdmin
+from skylog.client.connection import Connection
 from skylog.client.kafka_settings import as_librdkafka, read_client_config
+from skylog.client.peer_requests import ask
+from skylog.client.peer_security import peer_security
+from skylog.client.transactions import TransactionAdmin
 from skylog.errors import ConfigError
+from skylog.net.peer import PeerError
+from skylog.protocol.metadata import MetadataRequest
 from skylog.testing import BrokerProcess, consume
 
 from .commands import run_skylog
@@ -103,6 +111,28 @@ def test_the_python_clients_take_the_same_settings(
     with Producer(broker.bootstrap) as producer:
         producer.send("notes", b"note")
     assert [message.value for message in consume(broker.bootstrap, "notes", count=1)] == [b"note"]
+
+
+def test_requests_that_librdkafka_does_not_have_take_the_same_settings(
+    broker: BrokerProcess, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKYLOG_CONFIG", client)
+    assert ClusterAdmin(broker.bootstrap).list_reassignments() == []
+    assert TransactionAdmin(broker.bootstrap).list_transactions() == []
+    connection = Connection(broker.bootstrap)
+    brokers = Brokers(connection, connection.admin_client())
+    (directory,) = brokers.log_directories(brokers.find(1))
+    assert directory.error is None
+
+
+def test_requests_that_librdkafka_does_not_have_do_not_go_to_strangers(broker: BrokerProcess, client: str) -> None:
+    untrusted = {key: value for key, value in read_client_config(client).items() if key != "ssl.ca.location"}
+    connection = Connection(broker.bootstrap, read_client_config(client))
+    stranger = Brokers(connection, connection.admin_client()).find(1)
+    with pytest.raises(PeerError, match="certificate verify failed"):
+        ask(stranger, MetadataRequest(topics=[]), 20, peer_security(untrusted))
+    unverified = untrusted | {"enable.ssl.certificate.verification": "false"}
+    assert ask(stranger, MetadataRequest(topics=[]), 20, peer_security(unverified)).brokers
 
 
 def test_javas_names_become_those_of_librdkafka(secrets: Path) -> None:

@@ -55,6 +55,16 @@ def test_a_file_of_a_later_format_is_refused(tmp_path: Path) -> None:
         EmbeddedStore(tmp_path)
 
 
+def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
+    (tmp_path / f"{FILE_NAME}.tmp").touch(0o644)  # of a crash
+
+    async def run() -> None:
+        await commit(EmbeddedStore(tmp_path).open_session(), put("/users/alice", 1))
+
+    asyncio.run(run())
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
 def test_a_crash_before_the_swap_leaves_the_state_before(tmp_path: Path) -> None:
     async def run() -> None:
         await commit(EmbeddedStore(tmp_path).open_session(), put("/a", 1))

@@ -23,7 +23,7 @@ TABLE = {
     ApiKey.SYNC_GROUP: (0, 5, 4),
     ApiKey.DESCRIBE_GROUPS: (0, 6, 5),
     ApiKey.LIST_GROUPS: (0, 5, 3),
-    ApiKey.SASL_HANDSHAKE: (1, 1, NEVER),
+    ApiKey.SASL_HANDSHAKE: (0, 1, NEVER),
     ApiKey.API_VERSIONS: (0, 4, 3),
     ApiKey.CREATE_TOPICS: (2, 7, 5),
     ApiKey.DELETE_TOPICS: (1, 6, 4),

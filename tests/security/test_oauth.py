@@ -41,10 +41,8 @@ def test_a_token_of_a_moment_ago_is_accepted_within_the_skew_of_clocks() -> None
     assert login(signed(CLAIMS | {"exp": NOW - 3})).identity == ("alice", 1.0)
 
 
-def unsigned() -> bytes:
-    parts = [
-        base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in ({"alg": "none"}, CLAIMS)
-    ]
+def with_header(header: dict[str, Any]) -> bytes:
+    parts = [base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in (header, CLAIMS)]
     return message(".".join([*parts, ""]))
 
 
@@ -52,18 +50,25 @@ def unsigned() -> bytes:
     "token",
     [
         signed(CLAIMS, OTHER),
-        unsigned(),
+        with_header({"alg": "none"}),
         signed(CLAIMS | {"exp": NOW - 6}),
         signed(CLAIMS | {"exp": True}),
+        signed(CLAIMS | {"exp": float("inf")}),
+        signed(CLAIMS | {"exp": float("nan")}),
+        signed(CLAIMS | {"exp": 10**400}),
         signed({key: value for key, value in CLAIMS.items() if key != "exp"}),
         signed(CLAIMS | {"nbf": NOW + 60}),
         signed(CLAIMS | {"aud": "other"}),
+        signed(CLAIMS | {"aud": 7}),
+        signed(CLAIMS | {"aud": [{"a": "kafka"}]}),
         signed({key: value for key, value in CLAIMS.items() if key != "aud"}),
         signed(CLAIMS | {"iss": "https://else"}),
         signed(CLAIMS | {"sub": ""}),
         signed(CLAIMS | {"sub": 7}),
         signed(CLAIMS).replace(b"n,,", b"n,a=bob,"),
         message("a.b.c"),
+        with_header({"alg": "ES256", "kid": "one", "crit": 5}),
+        with_header({"alg": "HS256", "kid": "one"}),
         b"",
         b"n,,\x01\x01",
         message("a" * 70_000),

@@ -33,10 +33,11 @@ def test_a_right_password_identifies_the_user() -> None:
 
 
 @pytest.mark.parametrize(
-    "token", [b"", b"bob", b"\0bob\0x", b"\0eve\0b", b"eve\0bob\0b", b"\0\0", b"\0bob\0b\0", b"\xff\0a\0b"]
+    "token",
+    [b"", b"bob", b"\0bob\0x", b"\0eve\0b", b"eve\0bob\0b", b"\0\0", b"\0bob\0b\0", b"\0nopassword\0", b"\xff\0a\0b"],
 )
 def test_anything_else_is_refused(token: bytes) -> None:
-    exchange = PlainExchange({"bob": "b"})
+    exchange = PlainExchange({"bob": "b", "nopassword": ""})
     with pytest.raises(LoginError):
         exchange.respond(token)
     assert exchange.identity is None

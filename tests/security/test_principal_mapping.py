@@ -37,7 +37,7 @@ def test_a_name_that_no_rule_matches_is_refused() -> None:
         mapper("RULE:^CN=bob$/bob/")("CN=alice")
 
 
-@pytest.mark.parametrize("rule", ["RULE:(/a/", "RULE:a", "nonsense"])
+@pytest.mark.parametrize("rule", ["RULE:(/a/", "RULE:a", "RULE:CN=(.*)/$2/", "nonsense"])
 def test_an_invalid_rule_is_an_error(rule: str) -> None:
     with pytest.raises(ConfigError):
         mapper(rule)

@@ -80,6 +80,8 @@ def test_a_recorded_login_cannot_be_replayed() -> None:
         b"p=tls-unique,,n=alice,r=x",
         b"n,a=bob,n=alice,r=x",
         b"n,,n=,r=x",
+        b"n,,n=a=b,r=x",
+        b"n,,n=a=2cb,r=x",
     ],
 )
 def test_a_malformed_first_message_is_refused(token: bytes) -> None:
@@ -93,6 +95,29 @@ def test_a_malformed_proof_is_refused(proof: str) -> None:
     nonce = server.respond(b"n,,n=alice,r=x").decode().partition(",")[0]
     with pytest.raises(LoginError):
         server.respond(f"c=biws,{nonce},p={proof}".encode())
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "s=AAAA,i=1000",
+        "s=AAAA,i=9999999",
+        "s=AAAA,i=" + "9" * 5000,
+        "s=AAA,i=4096",
+        "s=AAAA",
+        "s=\xff,i=4096",
+        "i=4096",
+    ],
+)
+def test_a_client_refuses_a_malformed_challenge(rest: str) -> None:
+    client = ScramLogin(SHA_256, "alice", "secret")
+    nonce = client.first().partition(b",r=")[2]
+    with pytest.raises(LoginError):
+        client.final(b"r=" + nonce + b"more," + rest.encode("latin-1"))
+    for wrong in (nonce, b"other"):
+        with pytest.raises(LoginError):
+            client.final(b"r=" + wrong + b",s=AAAA,i=4096")
+    assert client.final(b"r=" + nonce + b"more,s=AAAA,i=4096")
 
 
 def test_names_with_commas_and_equal_signs() -> None:

@@ -22,6 +22,7 @@ from skylog.security.listeners import Address, SecurityProtocol, parse_listeners
 
 if TYPE_CHECKING:
     from skylog.broker.router import Router
+    from skylog.broker.security.peer_access import PeerAccess
     from skylog.broker.security.secure_listener import SecureListener
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -48,6 +49,7 @@ class Endpoints:
         self._secure: dict[str, SecureListener] = {}
         self._rack: str | None = None
         self._inter_broker = PLAINTEXT
+        self._peer_access: PeerAccess | None = None
         self.peer_security: PeerSecurity | None = None
 
     async def start(self, config: ServerConfig, host: str | None, port: int | None) -> int:
@@ -64,9 +66,10 @@ class Endpoints:
         if self._inter_broker not in names:
             raise ConfigError(f"inter.broker.listener.name={self._inter_broker} is not one of {', '.join(names)}")
         if self._is_replicated and security.protocol_of(self._inter_broker) is not SecurityProtocol.PLAINTEXT:
-            from skylog.broker.security.peer_access import peer_security
+            from skylog.broker.security.peer_access import PeerAccess
 
-            self.peer_security = peer_security(security, self._inter_broker)
+            self._peer_access = PeerAccess(security, self._inter_broker)
+            self.peer_security = self._peer_access.security
         self._apply(config)
         unknown = set(self._advertised) - set(names)
         if unknown:
@@ -101,6 +104,8 @@ class Endpoints:
         self._apply(config)
         for secure in self._secure.values():
             secure.reconfigure(config.security)
+        if self._peer_access is not None:
+            self._peer_access.reconfigure(config.security)
         return self.registration() != before
 
     def _apply(self, config: ServerConfig) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, Res
 from skylog.client.cluster import ClusterBroker
 from skylog.client.cluster_requests import SHORT_TIMEOUT_S, ClusterRequests
 from skylog.client.connection import Connection
-from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.errors import ErrorCode, KafkaError
 
 ALL_BROKERS: Final = ""
 _BROKER: Final = 4  # in Kafka's numbers of resource types
@@ -92,25 +92,25 @@ class Brokers:
         if name != ALL_BROKERS:
             self._requests.configure(ResourceType.BROKER, name, {key: value})
             return
-        self._check_plaintext("settings of all brokers are changed")  # librdkafka rejects an empty name
-        from skylog.client.peer_requests import ask
+        from skylog.client.peer_requests import ask  # librdkafka rejects an empty name
         from skylog.protocol import incremental_alter_configs as protocol
 
         change = protocol.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
         resource = protocol.AlterConfigsResource(resource_type=_BROKER, resource_name=name, configs=[change])
         request = protocol.IncrementalAlterConfigsRequest(resources=[resource])
-        for row in ask(self._requests.brokers()[0], request, self._connection.timeout_s).responses:
+        security = self._connection.peer_security()
+        for row in ask(self._requests.brokers()[0], request, self._connection.timeout_s, security).responses:
             if row.error_code:
                 code = ErrorCode(row.error_code)
                 raise KafkaError(code, f"cannot change the settings of all brokers: {row.error_message or code.name}")
 
     def log_directories(self, broker: ClusterBroker) -> list[LogDirectory]:
-        """Return the directories of a broker. Raises SkylogError also if the connection is not in plain text."""
-        self._check_plaintext("log directories are read")
+        """Return the directories of a broker."""
         from skylog.client.peer_requests import ask
         from skylog.protocol.describe_log_dirs import DescribeLogDirsRequest
 
-        response = ask(broker, DescribeLogDirsRequest(topics=None), SHORT_TIMEOUT_S)
+        security = self._connection.peer_security()
+        response = ask(broker, DescribeLogDirsRequest(topics=None), SHORT_TIMEOUT_S, security)
         return [
             LogDirectory(
                 each.log_dir,
@@ -121,7 +121,3 @@ class Brokers:
             )
             for each in response.results
         ]
-
-    def _check_plaintext(self, doing: str) -> None:
-        if not self._connection.is_plaintext:
-            raise SkylogError(f"{doing} over a connection in plain text only")

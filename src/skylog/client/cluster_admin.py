@@ -27,7 +27,7 @@ class ClusterAdmin:
     """Administers the brokers and replicas of one cluster. For topics see `Admin`, for groups `ConsumerGroups`.
 
     Methods raise what those of Admin raise. librdkafka cannot send the requests for reassignments, so they go over a
-    connection of their own, which supports only plain text. The brokers learn of a change one after another, so a
+    connection of their own, which supports TLS, PLAIN and SCRAM. The brokers learn of a change one after another, so a
     description may be a moment behind.
     """
 

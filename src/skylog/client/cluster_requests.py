@@ -64,7 +64,7 @@ class ClusterRequests:
         from skylog.client.peer_requests import ClusterNodes, describe_cluster
 
         if self._connection.is_plaintext:
-            return describe_cluster(brokers, SHORT_TIMEOUT_S)
+            return describe_cluster(brokers, SHORT_TIMEOUT_S, None)
         try:
             found = self._client.describe_cluster(request_timeout=SHORT_TIMEOUT_S).result(SHORT_TIMEOUT_S + 1)
         except (KafkaException, TimeoutError):
@@ -112,14 +112,16 @@ class ClusterRequests:
     def reassignments(self) -> list[Reassignment]:
         from skylog.client.peer_requests import list_reassignments
 
-        return self._retry(lambda: list_reassignments(self._controller(), self._connection.timeout_s))
+        security = self._connection.peer_security()
+        return self._retry(lambda: list_reassignments(self._controller(), self._connection.timeout_s, security))
 
     def try_reassignments(self) -> tuple[list[Reassignment], str | None]:
         """Return the reassignments, or the reason why they are not known, without waiting long."""
         from skylog.client.peer_requests import list_reassignments
 
         try:
-            return list_reassignments(self._controller(), SHORT_TIMEOUT_S), None
+            security = self._connection.peer_security()
+            return list_reassignments(self._controller(), SHORT_TIMEOUT_S, security), None
         except BrokerUnreachableError:
             raise
         except SkylogError as error:
@@ -131,29 +133,23 @@ class ClusterRequests:
         """Begin reassignments, or cancel those with the target None. Return the partitions that were rejected."""
         from skylog.client.peer_requests import alter_reassignments
 
-        return self._retry(lambda: alter_reassignments(self._controller(), targets, self._connection.timeout_s))
+        security = self._connection.peer_security()
+        return self._retry(
+            lambda: alter_reassignments(self._controller(), targets, self._connection.timeout_s, security)
+        )
 
     def replica_sizes(self, partitions: Collection[TopicPartition]) -> dict[tuple[TopicPartition, int], int]:
         """Return the size of replicas by partition and broker, without those on brokers that do not answer."""
         from skylog.client.peer_requests import replica_sizes
 
-        self._check_plaintext()
-        return replica_sizes(self.brokers(), partitions, SHORT_TIMEOUT_S)
+        return replica_sizes(self.brokers(), partitions, SHORT_TIMEOUT_S, self._connection.peer_security())
 
     def _controller(self) -> ClusterBroker:
-        self._check_plaintext()
         metadata = self.metadata()
         for broker in brokers_of(metadata):
             if broker.node_id == metadata.controller_id:
                 return broker
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
-
-    def _check_plaintext(self) -> None:
-        if not self._connection.is_plaintext:
-            raise SkylogError(
-                "reassignments need a connection in plain text; use a listener without TLS and SASL, "
-                "or Kafka's kafka-reassign-partitions.sh"
-            )
 
     # -- retries
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from types import FrameType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as LibraryError
@@ -23,6 +23,9 @@ from confluent_kafka.admin import AdminClient
 from skylog.client.errors import BrokerUnreachableError
 from skylog.client.kafka_settings import as_librdkafka, configured_by_environment
 from skylog.errors import ConfigError, ErrorCode, KafkaError, SkylogError
+
+if TYPE_CHECKING:
+    from skylog.net.peer import PeerSecurity
 
 Client = TypeVar("Client", AdminClient, Producer, Consumer)
 
@@ -118,6 +121,7 @@ class Connection:
         if _PROTOCOL not in chosen:
             chosen = {**configured_by_environment(), **chosen}
         self._shared = shared_settings(chosen)
+        self._peer_security: PeerSecurity | None = None
         self.timeout_s = timeout_s
         self._errors: deque[LibraryError] = deque(maxlen=_KEPT_ERRORS)
         self._down_reason: str | None = None
@@ -146,6 +150,16 @@ class Connection:
     def is_plaintext(self) -> bool:
         """Whether the connections use neither TLS nor SASL."""
         return str(self._shared.get("security.protocol", "plaintext")).lower() == "plaintext"
+
+    def peer_security(self) -> PeerSecurity | None:
+        """Return how connections without librdkafka are made, None in plain text. Raises ConfigError."""
+        if self.is_plaintext:
+            return None
+        if self._peer_security is None:
+            from skylog.client.peer_security import peer_security
+
+            self._peer_security = peer_security(self._shared)
+        return self._peer_security
 
     def warn_as(self, waiting: str) -> None:
         """Log a warning while no broker can be reached, once and then every minute: `waiting` says what waits."""

@@ -32,7 +32,7 @@ from skylog.client.group import (
     ResetTo,
 )
 from skylog.client.topic import OffsetRange, Topic
-from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.errors import ConfigError, ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 
 T = TypeVar("T")
@@ -82,11 +82,15 @@ class ConsumerGroups:
     def _with_epochs(self, group: ConsumerGroup) -> ConsumerGroup:
         """Add the epochs, which librdkafka does not return, and the states that it does not know."""
         coordinator = self._coordinators.get(group.name)
-        if coordinator is None or not self._connection.is_plaintext:
+        if coordinator is None:
             return group
         from skylog.client.peer_requests import group_epochs
 
-        found = group_epochs(*coordinator, group.name, SHORT_TIMEOUT_S)
+        try:
+            security = self._connection.peer_security()
+        except ConfigError:  # a mechanism that only librdkafka has
+            return group
+        found = group_epochs(*coordinator, group.name, SHORT_TIMEOUT_S, security)
         if found is None:
             return group
         return replace(

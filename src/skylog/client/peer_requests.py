@@ -1,7 +1,7 @@
 """Requests that librdkafka has no API for: reassignments, sizes of replicas, racks, transactions, epochs of groups.
 
-They go over a connection of their own, in plain text, to any broker that speaks Kafka's protocol. The functions block;
-a running event loop in the same thread does not matter.
+They go over a connection of their own, with TLS and a login if `security` says so, to any broker that speaks Kafka's
+protocol. The functions block; a running event loop in the same thread does not matter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from skylog.client.cluster import ClusterBroker, Reassignment
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
-from skylog.net.peer import Peer, PeerError
+from skylog.net.peer import Peer, PeerError, PeerSecurity
 from skylog.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -43,19 +43,23 @@ class ClusterNodes(NamedTuple):
     racks: dict[int, str | None]
 
 
-def describe_cluster(brokers: Iterable[ClusterBroker], timeout_s: float) -> ClusterNodes | None:
+def describe_cluster(
+    brokers: Iterable[ClusterBroker], timeout_s: float, security: PeerSecurity | None
+) -> ClusterNodes | None:
     """Return what the first broker that answers knows; None if none does."""
     for broker in brokers:
         with suppress(PeerError):
-            response = _wait_for(_ask(broker, DescribeClusterRequest(), timeout_s))
+            response = _wait_for(_ask(broker, DescribeClusterRequest(), timeout_s, security))
             return ClusterNodes(response.controller_id, {each.broker_id: each.rack for each in response.brokers})
     return None
 
 
-def list_reassignments(controller: ClusterBroker, timeout_s: float) -> list[Reassignment]:
+def list_reassignments(
+    controller: ClusterBroker, timeout_s: float, security: PeerSecurity | None
+) -> list[Reassignment]:
     """Return the reassignments under way, sorted by partition. Raises PeerError and KafkaError."""
     request = ListPartitionReassignmentsRequest(timeout_ms=int(timeout_s * 1000))
-    response = _wait_for(_ask(controller, request, timeout_s))
+    response = _wait_for(_ask(controller, request, timeout_s, security))
     _check(response, "cannot list the reassignments")
     found = [
         Reassignment(
@@ -71,7 +75,10 @@ def list_reassignments(controller: ClusterBroker, timeout_s: float) -> list[Reas
 
 
 def alter_reassignments(
-    controller: ClusterBroker, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_s: float
+    controller: ClusterBroker,
+    targets: Mapping[TopicPartition, Sequence[int] | None],
+    timeout_s: float,
+    security: PeerSecurity | None,
 ) -> dict[TopicPartition, KafkaError]:
     """Begin reassignments, or cancel those with the target None. Return the partitions that were rejected."""
     rows: defaultdict[str, list[ReassignablePartition]] = defaultdict(list)
@@ -82,7 +89,7 @@ def alter_reassignments(
         timeout_ms=int(timeout_s * 1000),
         topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in rows.items()],
     )
-    response = _wait_for(_ask(controller, request, timeout_s))
+    response = _wait_for(_ask(controller, request, timeout_s, security))
     _check(response, "cannot change the reassignments")
     return {
         TopicPartition(topic.name, row.partition_index): _error(row)
@@ -93,21 +100,27 @@ def alter_reassignments(
 
 
 def replica_sizes(
-    brokers: Iterable[ClusterBroker], partitions: Collection[TopicPartition], timeout_s: float
+    brokers: Iterable[ClusterBroker],
+    partitions: Collection[TopicPartition],
+    timeout_s: float,
+    security: PeerSecurity | None,
 ) -> dict[Replica, int]:
     """Return the size in bytes of each replica of the partitions, without those on brokers that do not answer."""
-    return _wait_for(_replica_sizes(brokers, partitions, timeout_s))
+    return _wait_for(_replica_sizes(brokers, partitions, timeout_s, security))
 
 
 async def _replica_sizes(
-    brokers: Iterable[ClusterBroker], partitions: Collection[TopicPartition], timeout_s: float
+    brokers: Iterable[ClusterBroker],
+    partitions: Collection[TopicPartition],
+    timeout_s: float,
+    security: PeerSecurity | None,
 ) -> dict[Replica, int]:
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for key in partitions:
         numbers[key.topic].append(key.partition)
     topics = [DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in numbers.items()]
     asked = list(brokers)
-    requests = [_ask(broker, DescribeLogDirsRequest(topics=topics), timeout_s) for broker in asked]
+    requests = [_ask(broker, DescribeLogDirsRequest(topics=topics), timeout_s, security) for broker in asked]
     sizes: dict[Replica, int] = {}
     for broker, response in zip(asked, await asyncio.gather(*requests, return_exceptions=True), strict=True):
         if isinstance(response, SkylogError):
@@ -130,33 +143,49 @@ class GroupEpochs(NamedTuple):
     members: Mapping[str, int]
 
 
-def group_epochs(host: str, port: int, name: str, timeout_s: float) -> GroupEpochs | None:
+def group_epochs(
+    host: str, port: int, name: str, timeout_s: float, security: PeerSecurity | None
+) -> GroupEpochs | None:
     """Return the epochs of a consumer group from its coordinator, None if that does not answer."""
     request = ConsumerGroupDescribeRequest(group_ids=[name])
     with suppress(SkylogError):
-        (found,) = _wait_for(_ask(ClusterBroker(-1, host, port, None), request, timeout_s)).groups
+        (found,) = _wait_for(_ask(ClusterBroker(-1, host, port, None), request, timeout_s, security)).groups
         if not found.error_code:
             members = {each.member_id: each.member_epoch for each in found.members}
             return GroupEpochs(found.group_state, found.group_epoch, found.assignment_epoch, members)
     return None
 
 
-def ask(broker: ClusterBroker, request: Message, timeout_s: float, version: int | None = None) -> Any:
+def ask(
+    broker: ClusterBroker,
+    request: Message,
+    timeout_s: float,
+    security: PeerSecurity | None,
+    version: int | None = None,
+) -> Any:
     """Return a broker's response, by default in the newest common version. Raises PeerError and KafkaError."""
-    return _wait_for(_ask(broker, request, timeout_s, version))
+    return _wait_for(_ask(broker, request, timeout_s, security, version))
 
 
-def ask_all(brokers: Iterable[ClusterBroker], request: Message, timeout_s: float) -> list[Any]:
+def ask_all(
+    brokers: Iterable[ClusterBroker], request: Message, timeout_s: float, security: PeerSecurity | None
+) -> list[Any]:
     """Return the responses of several brokers to the same request. Raises the first PeerError or KafkaError."""
 
     async def gather() -> list[Any]:
-        return await asyncio.gather(*(_ask(broker, request, timeout_s) for broker in brokers))
+        return await asyncio.gather(*(_ask(broker, request, timeout_s, security) for broker in brokers))
 
     return _wait_for(gather())
 
 
-async def _ask(broker: ClusterBroker, request: Message, timeout_s: float, version: int | None = None) -> Any:
-    peer = await Peer.connect(broker.host, broker.port, client_id=_CLIENT_ID, timeout_s=timeout_s)
+async def _ask(
+    broker: ClusterBroker,
+    request: Message,
+    timeout_s: float,
+    security: PeerSecurity | None,
+    version: int | None = None,
+) -> Any:
+    peer = await Peer.connect(broker.host, broker.port, client_id=_CLIENT_ID, timeout_s=timeout_s, security=security)
     try:
         return await peer.ask(request, _version(peer, request.api_key) if version is None else version)
     finally:

@@ -77,12 +77,10 @@ class OpenTransaction:
 
 
 class TransactionAdmin:
-    """Administration of transactions. Works with any Kafka cluster without TLS. Raises SkylogError."""
+    """Administration of transactions. Works with any Kafka cluster. Raises SkylogError."""
 
     def __init__(self, bootstrap: str | Connection | None = None) -> None:
         self._connection = bootstrap if isinstance(bootstrap, Connection) else Connection(bootstrap)
-        if not self._connection.is_plaintext:
-            raise SkylogError("transactions can be administered over connections without TLS only")
         client: AdminClient = self._connection.admin_client()
         self._requests = ClusterRequests(self._connection, client)
 
@@ -234,10 +232,10 @@ class TransactionAdmin:
     # -- requests
 
     def _ask(self, broker: ClusterBroker, request: Message, version: int | None = None) -> Any:
-        return ask(broker, request, self._connection.timeout_s, version)
+        return ask(broker, request, self._connection.timeout_s, self._connection.peer_security(), version)
 
     def _ask_all(self, brokers: Sequence[ClusterBroker], request: Message) -> list[Any]:
-        return ask_all(brokers, request, self._connection.timeout_s)
+        return ask_all(brokers, request, self._connection.timeout_s, self._connection.peer_security())
 
 
 def _place(transaction: OpenTransaction) -> tuple[TopicPartition, int, int]:

@@ -2,7 +2,8 @@
 
 Each commit replaces the file atomically and durably, off the event loop. After a crash the file has the state before
 or after a commit. A commit that has returned is on disk. Ephemeral entries are not in the file, because no session
-outlives the process. Without a directory there is no file, and the entries are only in memory.
+outlives the process. Without a directory there is no file, and the entries are only in memory. Only the owner may read
+the file: it has the credentials of users.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def _write(path: Path, entries: Entries) -> None:
     rows: dict[str, Value] = {
         name: {"version": entry.version, "value": entry.value} for name, entry in sorted(entries.items())
     }
-    replace_file(path, orjson.dumps({"format": _FORMAT, "entries": rows}, option=orjson.OPT_INDENT_2))
+    replace_file(path, orjson.dumps({"format": _FORMAT, "entries": rows}, option=orjson.OPT_INDENT_2), private=True)
 
 
 def _read(path: Path) -> Entries:

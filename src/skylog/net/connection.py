@@ -199,6 +199,8 @@ class Connection:
             if self._partial is not None:
                 frame = self._partial.receive(self._transport)
                 if frame is None:
+                    if self._transport.has_pending:
+                        self._loop.call_soon(self._read_pending)
                     return
                 self._end_partial(frame)
             else:

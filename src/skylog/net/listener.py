@@ -210,8 +210,8 @@ class Listener:
             endpoint.handshakes.begin(sock, peer, partial(self._connect, peer, endpoint.shared))
 
     def _connect(self, peer: str, shared: Shared, transport: Transport) -> None:
-        """Begin a connection after its handshake. The listener may be stopping."""
-        if self._sockets:
+        """Begin a connection after its handshake. The listener may be stopping, or have enough others by now."""
+        if self._sockets and len(self.connections) < self._config.max_connections:
             self.connections[Connection(transport, peer, shared)] = None
         else:
             transport.close()

@@ -4,7 +4,8 @@
     response = await peer.ask(MetadataRequest(...))
 
 Requests may be pipelined: a broker answers the requests of one connection in order. A connection that fails or times
-out is closed, and all waiting requests get a PeerError. The caller reconnects.
+out is closed, and all waiting requests get a PeerError. The caller reconnects. A login that expires is repeated in time
+(KIP-368).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
+RENEWED_AFTER: Final = 0.8  # of the lifetime of a session
 _FIRST_API_VERSIONS: Final = 3
 
 
@@ -49,9 +51,12 @@ class PeerLogin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PeerSecurity:
-    """How to connect to a listener with TLS or logins. `login` makes the login of one connection."""
+    """How to connect to a listener with TLS or logins.
 
-    context: ssl.SSLContext | None = None
+    `context` returns the TLS context for a new connection, None without TLS. `login` makes one login.
+    """
+
+    context: Callable[[], ssl.SSLContext] | None = None
     login: Callable[[], PeerLogin] | None = None
 
 
@@ -84,6 +89,8 @@ class Peer(asyncio.BufferedProtocol):
         self._spare = memoryview(bytearray())
         self._received = 0
         self._is_size = True
+        self._make_login: Callable[[], PeerLogin] | None = None
+        self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(
@@ -97,12 +104,14 @@ class Peer(asyncio.BufferedProtocol):
     ) -> Self:
         """Connect, request the API versions of the broker, and log in if necessary. Raises PeerError."""
         peer = cls(f"{host}:{port}", client_id, timeout_s)
+        security = security or PeerSecurity()
+        peer._make_login = security.login
         try:
             async with asyncio.timeout(timeout_s):
-                context = None if security is None else security.context
+                context = None if security.context is None else security.context()
                 await asyncio.get_running_loop().create_connection(lambda: peer, host, port, ssl=context)
                 await peer._load_versions()
-                if security is not None and security.login is not None:
+                if security.login is not None:
                     await peer._log_in(security.login())
         except (OSError, TimeoutError) as error:
             peer.close()
@@ -118,16 +127,36 @@ class Peer(asyncio.BufferedProtocol):
         self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
     async def _log_in(self, login: PeerLogin) -> None:
+        """Log in, and again before the session expires. Raises PeerError."""
         answer = await self.ask(SaslHandshakeRequest(mechanism=login.mechanism))
         if answer.error_code:
             offered = ", ".join(answer.mechanisms)
             raise PeerError(f"the broker at {self.address} does not offer {login.mechanism}, but {offered}")
-        token = login.respond(None)
+        token, lifetime_ms = self._respond(login, None), 0
         while token is not None:
             answered = await self.ask(SaslAuthenticateRequest(auth_bytes=token))
             if answered.error_code:
                 raise PeerError(f"the broker at {self.address} refuses the login: {answered.error_message}")
-            token = login.respond(bytes(answered.auth_bytes))
+            token, lifetime_ms = self._respond(login, bytes(answered.auth_bytes)), answered.session_lifetime_ms
+        if lifetime_ms > 0:
+            delay_s = lifetime_ms / 1000 * RENEWED_AFTER
+            self._renewal = asyncio.get_running_loop().call_later(delay_s, self._renew)
+
+    def _respond(self, login: PeerLogin, challenge: bytes | None) -> bytes | None:
+        try:
+            return login.respond(challenge)
+        except SkylogError as error:
+            raise PeerError(f"cannot log in to the broker at {self.address}: {error}") from error
+
+    def _renew(self) -> None:
+        self._renewal = asyncio.ensure_future(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        assert self._make_login is not None
+        try:
+            await self._log_in(self._make_login())
+        except PeerError as error:
+            self._fail(error)
 
     @property
     def is_open(self) -> bool:
@@ -186,6 +215,8 @@ class Peer(asyncio.BufferedProtocol):
     def _fail(self, error: PeerError) -> None:
         if self._failure is None:
             self._failure = error
+        if isinstance(self._renewal, asyncio.TimerHandle):
+            self._renewal.cancel()  # a login that is under way fails with the other requests
         if self._transport is not None:
             self._transport.abort()
         while self._waiting:

@@ -1,11 +1,12 @@
 """TLS under a connection: contexts from PEM, handshakes, and the transport.
 
 Handshakes run in threads, because one costs as much as a thousand small requests. Each has HANDSHAKE_SECONDS, and there
-are at most MAX_HANDSHAKES at a time, so clients that never finish theirs do not take the broker from others.
+are at most MAX_HANDSHAKES at a time. A further one takes the place of the oldest, so clients that never finish theirs
+do not take the broker from others.
 
-Certificates are read again when their files change. A context that cannot be made leaves the one before in place. There
-is no session resumption: every connection presents its certificate, and a certificate that is no longer trusted is
-refused from the next connection on.
+Certificates are read again when their files change. A context that cannot be made leaves the one before in place. On a
+listener there is no session resumption: every connection presents its certificate, and a certificate that is no longer
+trusted is refused from the next connection on.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import re
 import socket
 import ssl
 import tempfile
+import time
 from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -164,6 +167,10 @@ class TlsTransport:
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             if not total:
                 raise BlockingIOError from None
+        except OSError:
+            if not total:
+                raise
+            self._has_ended = True  # what was received before the connection broke counts
         return total
 
     def send(self, data: Buffer, flags: int, /) -> int:
@@ -185,37 +192,45 @@ class TlsTransport:
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
     def close(self) -> None:
+        """Send a close_notify, without waiting for the peer's, and close the socket."""
+        with suppress(OSError, ValueError):  # the peer may not wait for it, or the connection is broken
+            self._socket.unwrap()
         self._socket.close()
 
 
-class Credentials:
-    """The current context of a listener. It follows the configuration and the files. Use it on the event loop.
+MakeContext = Callable[[TlsConfig], ssl.SSLContext]
 
-    Raises ConfigError if the first context cannot be made.
+
+class Credentials:
+    """The current context of a listener or a client. It follows the configuration and the files.
+
+    Use it on the event loop. Raises ConfigError if the first context cannot be made.
     """
 
-    def __init__(self, config: TlsConfig) -> None:
+    def __init__(self, config: TlsConfig, make_context: MakeContext = server_context) -> None:
         self._config = config
+        self._make_context = make_context
         self._seen = _stamps(config)
         self._checked_at = 0.0
-        self._context = server_context(config)
+        self._context = make_context(config)
 
     def reconfigure(self, config: TlsConfig) -> None:
         """Use another configuration for new connections, if it is valid. Raises ConfigError otherwise."""
         if config != self._config:
-            self._seen, self._context = _stamps(config), server_context(config)
+            self._seen, self._context = _stamps(config), self._make_context(config)
             self._config = config
             logger.info("new connections use other keys and certificates")
 
-    def context(self, now: float) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext:
         """Return the context for a new connection. Looks at the files at most once in FILE_CHECK_SECONDS."""
+        now = time.monotonic()
         if now - self._checked_at >= FILE_CHECK_SECONDS:
             self._checked_at = now
             stamps = _stamps(self._config)
             if stamps != self._seen:
                 self._seen = stamps
                 try:
-                    self._context = server_context(self._config)
+                    self._context = self._make_context(self._config)
                     logger.info("the keys and certificates of %s were read again", ", ".join(self._config.files()))
                 except ConfigError as error:
                     logger.error("the former keys and certificates stay in use: %s", error)
@@ -241,29 +256,25 @@ class TlsHandshakes:
         self.credentials = credentials
         self.failed_total = 0
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="skylog-tls")
-        self._open: set[_Handshake] = set()
+        self._open: dict[_Handshake, None] = {}  # the oldest first
 
     def begin(self, sock: socket.socket, peer: str, admit: Callable[[Transport], object]) -> None:
         if len(self._open) >= MAX_HANDSHAKES:
-            self.failed_total += 1
-            limited_logger.warning("refusing a connection of %s: %d handshakes are under way", peer, MAX_HANDSHAKES)
-            sock.close()
-            return
+            limited_logger.warning("%d handshakes are under way: the oldest gives way", MAX_HANDSHAKES)
+            next(iter(self._open)).fail("there are too many others")
         loop = get_running_loop()
         try:
-            tls = self.credentials.context(loop.time()).wrap_socket(
-                sock, server_side=True, do_handshake_on_connect=False
-            )
+            tls = self.credentials.context().wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         except OSError as error:
             logger.debug("%s disconnected before its handshake: %s", peer, error)
             sock.close()
             return
         handshake = _Handshake(self, loop, self._executor, tls, peer, admit)
-        self._open.add(handshake)
+        self._open[handshake] = None
         handshake.start()
 
     def end(self, handshake: _Handshake, *, failed: bool) -> None:
-        self._open.discard(handshake)
+        self._open.pop(handshake, None)
         self.failed_total += failed
 
     def close(self) -> None:
@@ -279,6 +290,7 @@ class _Handshake:
         "_admit",
         "_executor",
         "_fd",
+        "_has_begun",
         "_is_over",
         "_is_stepping",
         "_loop",
@@ -304,7 +316,7 @@ class _Handshake:
         self._fd = tls.fileno()
         self._peer = peer
         self._admit = admit
-        self._is_stepping = self._is_over = False
+        self._has_begun = self._is_stepping = self._is_over = False
         self._timer: TimerHandle | None = None
 
     def start(self) -> None:
@@ -320,6 +332,8 @@ class _Handshake:
     def _stepped(self, step: Future[None]) -> None:
         self._is_stepping = False
         error = step.exception()
+        if not isinstance(error, ssl.SSLEOFError | ConnectionError):
+            self._has_begun = True
         if self._is_over:
             self._tls.close()
         elif error is None:
@@ -336,11 +350,15 @@ class _Handshake:
         self._admit(TlsTransport(self._tls))
 
     def fail(self, reason: str) -> None:
-        """Close the socket, unless a thread uses it: then when that is done."""
-        limited_logger.warning("the TLS handshake of %s failed: %s", self._peer, reason)
+        """Close the socket, unless a thread uses it: then when that is done.
+
+        A client that has sent nothing has not failed: it may be another broker that watches this process.
+        """
+        log = limited_logger.warning if self._has_begun else logger.debug
+        log("the TLS handshake of %s failed: %s", self._peer, reason)
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
-        self._end(failed=True)
+        self._end(failed=self._has_begun)
         if not self._is_stepping:
             self._tls.close()
 

@@ -26,6 +26,7 @@ ALGORITHMS: Final = [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in 
 FETCH_SECONDS: Final = 10.0
 MAX_KEY_SET_BYTES: Final = 1024 * 1024
 MAX_TOKEN_BYTES: Final = 64 * 1024
+MAX_LIFETIME_S: Final = 30 * 24 * 3600.0  # of a session, however long the token is valid
 _MESSAGE = re.compile(
     rb"[ny],(?:a=(?P<authzid>[^,]*))?,\x01auth=[Bb]earer (?P<token>[\w.~+/=-]+)\x01(?:[^\x01]+\x01)*\x01"
 )
@@ -89,7 +90,7 @@ class OAuthExchange:
     def _verify(self, token: str) -> tuple[str, float]:
         try:
             claims = jwt.decode(token, self._keys, algorithms=ALGORITHMS).claims
-        except (JoseError, ValueError, KeyError) as error:
+        except (JoseError, ValueError, KeyError, TypeError) as error:  # TypeError: an odd header
             self._on_unknown_key()
             raise LoginError(FAILED) from error
         rules, now_s = self._rules, self._now_s()
@@ -100,15 +101,15 @@ class OAuthExchange:
             raise LoginError("Authentication failed: the token has expired")
         if rules.issuer and claims.get("iss") != rules.issuer:
             raise LoginError(FAILED)
-        audience = claims.get("aud", ())
-        named = {audience} if isinstance(audience, str) else set(audience)
-        if rules.audiences and not named & set(rules.audiences):
+        audience = claims.get("aud")
+        named = audience if isinstance(audience, list) else [audience]
+        if rules.audiences and not any(each in named for each in rules.audiences):
             raise LoginError(FAILED)
-        return user, max(expires - now_s, 1.0)
+        return user, min(max(expires - now_s, 1.0), MAX_LIFETIME_S)
 
 
 def _number(value: Any) -> float:
     """Return a time of a token. Raises LoginError if it is none."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 2**63:  # nan is not, either
         raise LoginError(FAILED)
     return float(value)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from skylog.security.config import SecurityConfig
 from skylog.security.jaas import parse_jaas
+from skylog.security.peer_login import WITH_PASSWORDS
 
 
 def own_login(config: SecurityConfig, listener: str) -> tuple[str, str, str] | None:
     """Return mechanism, user and password of the broker's own login on a listener; None if its settings have none."""
     for mechanism in reversed(config.of_listener(listener).sasl_enabled_mechanisms):
+        if mechanism not in WITH_PASSWORDS:
+            continue
         jaas = config.jaas_of(listener, mechanism)
         options = parse_jaas(jaas) if jaas else {}
         if "username" in options and "password" in options:

@@ -57,9 +57,12 @@ def mapper(rules_text: str) -> Mapper:
         if match is None:
             raise ConfigError(f"expected RULE:pattern/replacement/[LU] or DEFAULT, found {text}")
         try:
-            rules.append((re.compile(match[1].replace("\\/", "/")), match[2].replace("\\/", "/"), match[3]))
+            pattern, replacement = re.compile(match[1].replace("\\/", "/")), match[2].replace("\\/", "/")
         except re.error as error:
             raise ConfigError(f"{text} has no valid pattern: {error}") from None
+        if any(int(number or 0) > pattern.groups for _, number, _ in _JAVA_GROUP.findall(replacement)):
+            raise ConfigError(f"{text} refers to a group that its pattern does not have")
+        rules.append((pattern, replacement, match[3]))
 
     def apply(name: str) -> str:
         for rule in rules:

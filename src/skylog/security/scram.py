@@ -23,12 +23,16 @@ from skylog.security.sasl import FAILED, Identity, LoginError
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
+MAX_CLIENT_ITERATIONS: Final = 1_000_000  # that a client accepts from a broker
 _ANYONE: Final = secrets.token_bytes(32)  # makes up the salts of unknown users: always the same one for a name
 _FIRST = re.compile(
-    r"(?P<head>n|y|p=[^,]*),(?:a=(?P<authzid>[^,]*))?,(?P<bare>n=(?P<user>[^,]+),r=(?P<nonce>[!-+\--~]+)(?:,.*)?)"
+    r"(?P<head>n|y|p=[^,]*),(?:a=(?P<authzid>[^,]*))?,(?P<bare>n=(?P<user>(?:[^=,]|=2C|=3D)+),r=(?P<nonce>[!-+\--~]+)(?:,.*)?)"
 )
 _FINAL = re.compile(
     r"(?P<bare>c=(?P<channel>[A-Za-z0-9+/=]+),r=(?P<nonce>[!-+\--~]+)(?:,[^p][^,]*)*),p=(?P<proof>[A-Za-z0-9+/=]+)"
+)
+_CHALLENGE = re.compile(
+    rb"r=(?P<nonce>[!-+\--~]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>[1-9][0-9]{0,8})(?:,[ -~]*)?"
 )
 
 
@@ -182,13 +186,17 @@ class ScramLogin:
 
     def final(self, challenge: bytes) -> bytes:
         """Return the proof. Raises LoginError if the broker's message is not acceptable."""
-        fields = dict(part.partition("=")[::2] for part in challenge.decode(errors="replace").split(","))
-        nonce, iterations = fields.get("r", ""), fields.get("i", "")
-        is_number = iterations.isdecimal() and MIN_ITERATIONS <= int(iterations) <= 1_000_000
-        if not nonce.startswith(self._nonce) or nonce == self._nonce or not is_number:
+        match = _CHALLENGE.fullmatch(challenge)
+        if match is None or not MIN_ITERATIONS <= int(match["iterations"]) <= MAX_CLIENT_ITERATIONS:
             raise LoginError("the broker's message in the SCRAM login is not valid")
-        salt = base64.b64decode(fields.get("s", ""))
-        salted_password = salted(self._mechanism, self._password, salt, int(iterations))
+        nonce = match["nonce"].decode()
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise LoginError("the broker's message in the SCRAM login is not valid")
+        try:
+            salt = base64.b64decode(match["salt"], validate=True)
+        except binascii.Error:
+            raise LoginError("the broker's message in the SCRAM login is not valid") from None
+        salted_password = salted(self._mechanism, self._password, salt, int(match["iterations"]))
         bare = f"c=biws,r={nonce}"
         signed = f"{self._bare},{challenge.decode()},{bare}".encode()
         client_key = self._mechanism.hmac(salted_password, b"Client Key")

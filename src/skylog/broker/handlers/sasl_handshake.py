@@ -1,4 +1,7 @@
-"""SaslHandshake (17), version 1: choose the mechanism of a login, or of its repetition (KIP-368)."""
+"""SaslHandshake (17), versions 0-1: choose the mechanism of a login, or of its repetition (KIP-368).
+
+After version 0 the tokens follow without a header, after version 1 in SaslAuthenticate.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ def handle(context: Context, request: SaslHandshakeRequest) -> SaslHandshakeResp
     login = context.session.login
     if login is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
-    return login.handshake(request.mechanism)
+    return login.handshake(request.mechanism, raw_tokens=context.version == 0)
 
 
-API = Api(ApiKey.SASL_HANDSHAKE, 1, 1, handle)
+API = Api(ApiKey.SASL_HANDSHAKE, 0, 1, handle)

@@ -2,62 +2,48 @@
 
 from __future__ import annotations
 
-from functools import partial
+import logging
 
 from skylog.broker.security.secure_listener import tls_config
 from skylog.errors import ConfigError
 from skylog.net.peer import PeerSecurity
-from skylog.net.tls import client_context
+from skylog.net.tls import Credentials, client_context
 from skylog.security.config import SecurityConfig
 from skylog.security.own_client import own_login
-from skylog.security.scram import MECHANISMS, ScramLogin
+from skylog.security.peer_login import password_login
+
+logger = logging.getLogger(__name__)
 
 
-class PlainPeerLogin:
-    """A login with PLAIN."""
+class PeerAccess:
+    """How to connect to this listener of other brokers. Raises ConfigError.
 
-    mechanism = "PLAIN"
+    New connections use the keys and certificates that the files have by then, as those of clients do.
+    """
 
-    def __init__(self, user: str, password: str) -> None:
-        self._token = f"\0{user}\0{password}".encode()
-
-    def respond(self, challenge: bytes | None) -> bytes | None:
-        return self._token if challenge is None else None
-
-
-class ScramPeerLogin:
-    """A login with SCRAM. The other broker must prove that it knows the password, too."""
-
-    def __init__(self, mechanism: str, user: str, password: str) -> None:
-        self.mechanism = mechanism
-        self._login = ScramLogin(MECHANISMS[mechanism], user, password)
-        self._is_proven = False
-
-    def respond(self, challenge: bytes | None) -> bytes | None:
-        if challenge is None:
-            return self._login.first()
-        if self._is_proven:
-            self._login.verify(challenge)
-            return None
-        self._is_proven = True
-        return self._login.final(challenge)
-
-
-def peer_security(config: SecurityConfig, listener: str) -> PeerSecurity | None:
-    """Return how to connect to this listener of other brokers; None if it is PLAINTEXT. Raises ConfigError."""
-    protocol = config.protocol_of(listener)
-    if not (protocol.has_tls or protocol.has_login):
-        return None
-    context = client_context(tls_config(config.of_listener(listener))) if protocol.has_tls else None
-    if not protocol.has_login:
-        return PeerSecurity(context)
-    login = own_login(config, listener)
-    if login is None:
-        raise ConfigError(
-            f"brokers log in on the listener {listener}: give username and password in listener.name."
-            f"{listener.lower()}.MECHANISM.sasl.jaas.config"
+    def __init__(self, config: SecurityConfig, listener: str) -> None:
+        self._listener = listener
+        protocol = config.protocol_of(listener)
+        self._credentials = (
+            Credentials(tls_config(config.of_listener(listener)), client_context) if protocol.has_tls else None
         )
-    mechanism, user, password = login
-    if mechanism in MECHANISMS:
-        return PeerSecurity(context, partial(ScramPeerLogin, mechanism, user, password))
-    return PeerSecurity(context, partial(PlainPeerLogin, user, password))
+        context = None if self._credentials is None else self._credentials.context
+        if not protocol.has_login:
+            self.security = PeerSecurity(context)
+            return
+        login = own_login(config, listener)
+        if login is None:
+            raise ConfigError(
+                f"brokers log in on the listener {listener}: give username and password in listener.name."
+                f"{listener.lower()}.MECHANISM.sasl.jaas.config"
+            )
+        self.security = PeerSecurity(context, password_login(*login))
+
+    def reconfigure(self, config: SecurityConfig) -> None:
+        """Use other keys for new connections. Those that cannot be used leave those before in place."""
+        if self._credentials is None:
+            return
+        try:
+            self._credentials.reconfigure(tls_config(config.of_listener(self._listener)))
+        except ConfigError as error:
+            logger.error("connections to other brokers keep their former keys and certificates: %s", error)
