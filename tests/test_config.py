@@ -118,5 +118,6 @@ def test_properties_are_read_with_comments_and_spaces() -> None:
 
 
 def test_a_line_that_is_no_property_is_named() -> None:
-    with pytest.raises(ConfigError, match="line 2: expected key=value, found 'nonsense'"):
-        read_properties("a=1\nnonsense\n")
+    with pytest.raises(ConfigError) as raised:
+        read_properties("key=-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMG\n")
+    assert str(raised.value) == "line 2: expected key=value"  # without the line, which may be secret

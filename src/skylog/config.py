@@ -207,7 +207,7 @@ def read_properties(text: str) -> dict[str, str]:
             continue
         key, separator, value = line.partition("=")
         if not separator:
-            raise ConfigError(f"line {number}: expected key=value, found {line!r}")
+            raise ConfigError(f"line {number}: expected key=value")  # the line may be a part of a secret
         while value.endswith("\\"):
             value = value[:-1] + next(lines, (0, ""))[1].strip()
         values[key.strip()] = value.strip()

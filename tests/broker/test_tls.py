@@ -16,10 +16,15 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Producer
 
 from skylog.broker.session import Session
-from skylog.errors import ConfigError
+from skylog.errors import ConfigError, ErrorCode
 from skylog.net import tls
 from skylog.protocol.api_versions import ApiVersionsRequest
 from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from skylog.protocol.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from skylog.protocol.metadata import MetadataRequest
 from tests.patience import patience
 from tests.security import certificates
@@ -240,6 +245,29 @@ def test_certificates_are_read_again_when_their_files_change(tmp_path: Path, mon
             assert client.ask(ApiVersionsRequest(), 0).error_code == 0
         (tmp_path / "ca.pem").write_text(certificates.other_authority().certificate)  # alice is no longer trusted
         assert is_refused(thread.port, alice)
+
+
+def test_keys_that_cannot_be_used_are_refused_at_run_time(thread: BrokerThread, tmp_path: Path) -> None:
+    other = certificates.other_authority().issue("broker", certificates.HOSTS)
+
+    def alter(client: RawClient, **values: str) -> int:
+        configs = [
+            AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
+            for name, value in values.items()
+        ]
+        resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+        code: int = client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code
+        return code
+
+    with RawClient(thread.broker.endpoints._bound["PLAINTEXT"].port) as client:
+        chain = certificates.server().certificate
+        wrong = alter(client, ssl_keystore_certificate_chain=chain, ssl_keystore_key=other.key)
+        assert wrong == ErrorCode.INVALID_REQUEST
+        assert alter(client, ssl_keystore_location="/nowhere") == ErrorCode.INVALID_REQUEST
+        right = alter(client, ssl_keystore_certificate_chain=chain, ssl_keystore_key=certificates.server().key)
+        assert right == 0
+    with TlsClient(thread.port, certificates.context_of(tmp_path)) as secure:
+        assert secure.ask(ApiVersionsRequest(), 0).error_code == 0
 
 
 def is_refused(port: int, context: ssl.SSLContext) -> bool:

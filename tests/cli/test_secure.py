@@ -6,10 +6,15 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from skylog import Admin, Producer
+from skylog.broker import ServerConfig
+from skylog.cli.client_config import CONFIG_VARIABLE, TEXT_VARIABLE
+from skylog.cli.serve.broker_server import BrokerServer
+from skylog.client import kafka_settings
 from skylog.client.brokers import Brokers
 from skylog.client.cluster_admin import ClusterAdmin
 from skylog.client.connection import Connection
@@ -17,6 +22,7 @@ from skylog.client.kafka_settings import as_librdkafka, read_client_config
 from skylog.client.peer_requests import ask
 from skylog.client.peer_security import peer_security
 from skylog.client.transactions import TransactionAdmin
+from skylog.config import read_properties
 from skylog.errors import ConfigError
 from skylog.net.peer import PeerError
 from skylog.protocol.metadata import MetadataRequest
@@ -135,6 +141,23 @@ def test_requests_that_librdkafka_does_not_have_do_not_go_to_strangers(broker: B
     assert ask(stranger, MetadataRequest(topics=[]), 20, peer_security(unverified)).brokers
 
 
+def test_the_console_of_a_broker_has_the_settings_of_the_broker_not_of_the_shell(secrets: Path) -> None:
+    names = (kafka_settings.CONFIG_VARIABLE, kafka_settings.TEXT_VARIABLE)
+    assert names == (CONFIG_VARIABLE, TEXT_VARIABLE)
+
+    def access(settings: dict[str, str]) -> dict[str, str]:
+        return BrokerServer._console_access(SimpleNamespace(config=ServerConfig.parse(settings)))  # type: ignore[arg-type]
+
+    assert access({}) == {CONFIG_VARIABLE: ""}
+    certificate = (secrets / "ca.pem").read_text()
+    found = access({"listeners": "SSL://127.0.0.1:0", "ssl.truststore.certificates": certificate})
+    assert found[CONFIG_VARIABLE] == ""
+    assert as_librdkafka(read_properties(found[TEXT_VARIABLE])) == {
+        "security.protocol": "SSL",
+        "ssl.ca.pem": certificate,
+    }
+
+
 def test_javas_names_become_those_of_librdkafka(secrets: Path) -> None:
     java, native = (
         read_client_config(secrets / name) for name in ("client.properties", "client.librdkafka.properties")
@@ -149,3 +172,6 @@ def test_javas_names_become_those_of_librdkafka(secrets: Path) -> None:
     }
     with pytest.raises(ConfigError, match="PEM"):
         as_librdkafka({"ssl.truststore.type": "JKS"})
+    certificate = (secrets / "ca.pem").read_text()
+    for one_line in (certificate.replace("\n", " "), certificate.replace("\n", "\\n")):
+        assert as_librdkafka({"ssl.truststore.certificates": one_line}) == {"ssl.ca.pem": certificate}

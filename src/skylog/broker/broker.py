@@ -107,7 +107,12 @@ class Broker:
         node_id = self.identity.node_id
         self.started_at_ms = self.clock.now_ms()
         self.configs = DynamicConfigs(
-            self.config, BrokerConfigs(self._store), node_id, self._is_broker, self._reconfigure
+            self.config,
+            BrokerConfigs(self._store),
+            node_id,
+            self._is_broker,
+            self._reconfigure,
+            self.endpoints.check,
         )
         self.config = await self.configs.load()
         self.listener.reconfigure(self.config.net)

@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 Apply = Callable[[ServerConfig], Awaitable[None]]
 """Applies a configuration to the running broker."""
 
+Check = Callable[[ServerConfig], None]
+"""Raises ConfigError if a configuration of this broker cannot be applied, such as keys that do not fit together."""
+
 Alter = Callable[[Mapping[str, str]], Mapping[str, str]]
 """Returns the new settings of a broker, given the present ones."""
 
@@ -37,12 +40,14 @@ class DynamicConfigs:
         node_id: int,
         is_broker: Callable[[str], bool],
         apply: Apply,
+        check: Check,
     ) -> None:
         self._static = self._applied = static
         self._stored = stored
         self._name = str(node_id)
         self._is_broker = is_broker
         self._apply = apply
+        self._check_applicable = check
         self._changing = asyncio.Lock()
         self._has_changed = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
@@ -139,6 +144,8 @@ class DynamicConfigs:
                 check_dynamic(key, for_one_broker=name != ALL_BROKERS)
             self._static.with_dynamic(configs, {})  # values that `per_broker` overrides must be valid, too
             config = self._static.with_dynamic(cluster_wide, per_broker)
+            if name == self._name:
+                self._check_applicable(config)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         conflict = config.log.conflict()

@@ -98,6 +98,11 @@ class Endpoints:
         secure = self._secure[name] = SecureListener(name, protocol, config, self._router, self._users)
         return secure.open_session
 
+    def check(self, config: ServerConfig) -> None:
+        """Raise ConfigError if another configuration cannot be applied."""
+        for secure in self._secure.values():
+            secure.check(config.security)
+
     def reconfigure(self, config: ServerConfig) -> bool:
         """Apply another configuration to new connections. Return whether the registered addresses have changed."""
         before = self.registration()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
+# As in client/kafka_settings.py, whose package takes long to import.
 CONFIG_VARIABLE: Final = "SKYLOG_CONFIG"
+TEXT_VARIABLE: Final = "SKYLOG_CONFIG_TEXT"
 
 
 def apply_client_config(arguments: list[str]) -> None:

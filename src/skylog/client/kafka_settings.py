@@ -20,6 +20,8 @@ TEXT_VARIABLE: Final = "SKYLOG_CONFIG_TEXT"
 _RENAMED: Final = {
     "sasl.mechanism": "sasl.mechanisms",
     "ssl.truststore.location": "ssl.ca.location",
+}
+_PEM: Final = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
@@ -40,6 +42,8 @@ def as_librdkafka(config: Mapping[str, object]) -> dict[str, object]:
                 raise ConfigError(f"{key}={value} is not supported: convert the store to PEM")
         elif key == _JAAS:
             found |= _logins(str(value))
+        elif key in _PEM:
+            found[_PEM[key]] = _pem(key, str(value))
         elif key == _KEYSTORE:  # one PEM file with the key and its certificates
             found["ssl.certificate.location"] = found["ssl.key.location"] = value
         elif key == _HOST_CHECK:
@@ -47,6 +51,16 @@ def as_librdkafka(config: Mapping[str, object]) -> dict[str, object]:
         elif key != _PASSWORD_OF_KEYSTORE:
             found[_RENAMED.get(key, key)] = value
     return found
+
+
+def _pem(key: str, text: str) -> str:
+    """Return PEM in several lines, which librdkafka needs. Java accepts it in one."""
+    from skylog.net.tls import normal_pem
+
+    try:
+        return normal_pem(text)
+    except ValueError as error:  # it does not have the text, which may be a key
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def _logins(jaas: str) -> dict[str, object]:

@@ -14,6 +14,11 @@ Credentials = Mapping[str, Mapping[str, Any]]
 """The stored credentials of a user, by the name of the mechanism."""
 
 
+def _path(name: str) -> str:
+    """Return the path of a user. ZooKeeper has no entries named . and .."""
+    return USERS + (quote(name, safe="") if name.strip(".") else name.replace(".", "%2E"))
+
+
 class ScramUsers:
     """The users by name. `load` it before the first use."""
 
@@ -45,7 +50,7 @@ class ScramUsers:
 
     async def change(self, name: str, decide: Callable[[Credentials], Credentials]) -> None:
         """Replace the credentials of a user by what `decide` makes of them. A user without any is removed."""
-        path = USERS + quote(name, safe="")
+        path = _path(name)
         while True:
             entry = (await self._store.load(path)).get(path)
             before = entry.value["scram"] if entry is not None else {}

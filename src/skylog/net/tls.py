@@ -214,6 +214,11 @@ class Credentials:
         self._checked_at = 0.0
         self._context = make_context(config)
 
+    def check(self, config: TlsConfig) -> None:
+        """Raise ConfigError if another configuration cannot be used."""
+        if config != self._config:
+            self._make_context(config)
+
     def reconfigure(self, config: TlsConfig) -> None:
         """Use another configuration for new connections, if it is valid. Raises ConfigError otherwise."""
         if config != self._config:

@@ -38,6 +38,11 @@ class SecureListener:
         self.max_frame_bytes = own.sasl_server_max_receive_size if protocol.has_login else None
         self.handshakes = TlsHandshakes(Credentials(tls_config(own))) if protocol.has_tls else None
 
+    def check(self, config: SecurityConfig) -> None:
+        """Raise ConfigError if another configuration has keys that cannot be used."""
+        if self.handshakes is not None:
+            self.handshakes.credentials.check(tls_config(config.of_listener(self._name)))
+
     def reconfigure(self, config: SecurityConfig) -> None:
         """Use another configuration for new connections. Keys that cannot be used leave those before in place."""
         own = config.of_listener(self._name)

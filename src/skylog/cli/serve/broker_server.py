@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from skylog.cli.client_config import CONFIG_VARIABLE, TEXT_VARIABLE
 from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
 from skylog.cli.serve.options import ServeOptions
 from skylog.cli.serve.store_session import OpenSession, session_opener
@@ -170,15 +171,18 @@ class BrokerServer:
         return list(companions.values())
 
     def _console_access(self) -> dict[str, str]:
-        """Return how the console reaches the first listener, as an environment: the settings have secrets."""
+        """Return how the console reaches the first listener, as an environment: the settings have secrets.
+
+        The settings of this shell's clients may be meant for another cluster.
+        """
         addresses = self.config.security.addresses()
         if not addresses:
-            return {}
-        from skylog.client.kafka_settings import TEXT_VARIABLE
+            return {CONFIG_VARIABLE: ""}
         from skylog.security.own_client import own_client_settings
 
         found = own_client_settings(self.config.security, addresses[0].name)
-        return {TEXT_VARIABLE: "\n".join(f"{key}={value}" for key, value in found.items())} if found else {}
+        lines = ["{}={}".format(key, value.replace("\n", "\\n")) for key, value in found.items()]
+        return {CONFIG_VARIABLE: "", TEXT_VARIABLE: "\n".join(lines)}
 
     def _announce(self, address: str, console_url: str | None) -> None:
         """Print the line that scripts wait for on stdout. Everything else goes to stderr, before it."""
