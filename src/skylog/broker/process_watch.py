@@ -42,10 +42,11 @@ class ProcessWatch:
     def watch(self, brokers: Iterable[BrokerImage]) -> None:
         """Watch these brokers from now on, and no others."""
         wanted = {(each.node_id, each.incarnation, each.host, each.port): each for each in brokers}
-        for key in self._tasks.keys() - wanted.keys():
+        for key in [each for each in self._tasks if each not in wanted]:  # in order, not as a set: a seed decides runs
             self._tasks.pop(key).cancel()
-        for key in wanted.keys() - self._tasks.keys():
-            self._tasks[key] = asyncio.create_task(self._watch(wanted[key]))
+        for key, broker in wanted.items():
+            if key not in self._tasks:
+                self._tasks[key] = asyncio.create_task(self._watch(broker))
 
     async def stop(self) -> None:
         tasks = list(self._tasks.values())
