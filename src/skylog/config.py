@@ -160,7 +160,7 @@ def setting(
     kind = kind or _KINDS[type(default)]
     mode = update_mode or (UpdateMode.CLUSTER_WIDE if broker_key else UpdateMode.READ_ONLY)
     declared = Setting(key, "", kind, default, doc, minimum, maximum, choices, check, broker_key, mode)
-    return dataclasses.field(default=default, metadata={_SETTING: declared})
+    return dataclasses.field(default=default, repr=not declared.is_secret, metadata={_SETTING: declared})
 
 
 @cache

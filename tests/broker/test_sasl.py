@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -261,10 +262,18 @@ def test_a_session_that_is_not_renewed_ends(tmp_path: Path) -> None:
         assert time.monotonic() - began > 1
 
 
-def test_a_client_that_never_logs_in_is_closed(thread: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_logs_in_is_closed(
+    thread: BrokerThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(login_module, "LOGIN_SECONDS", 0.2)
+    monkeypatch.setattr(login_module, "limited_logger", logging.getLogger("without a limit"))
     with RawClient(port_of(thread, "SASL_PLAINTEXT")) as client:
         assert client.is_closed(patience(20))
+    assert "has not logged in" not in caplog.text  # it sent nothing: brokers watch each other in this way
+    with RawClient(port_of(thread, "SASL_PLAINTEXT")) as client:
+        client.send(ApiVersionsRequest(), 0)
+        assert client.is_closed(patience(20))
+    assert "has not logged in" in caplog.text
 
 
 def test_many_wrong_passwords_do_not_keep_others_from_working(thread: BrokerThread, client: RawClient) -> None:

@@ -173,6 +173,20 @@ def test_what_came_before_a_reset_is_received() -> None:
     assert transport.receive_into(buffer) == 0
 
 
+def test_a_client_that_sends_tiny_records_does_not_keep_others_waiting() -> None:
+    class Endless:
+        """A socket from which another record of one byte can always be read."""
+
+        def fileno(self) -> int:
+            return -1
+
+        def recv_into(self, buffer: memoryview) -> int:
+            return 1
+
+    transport = tls.TlsTransport(cast(ssl.SSLSocket, Endless()))
+    assert transport.receive_into(memoryview(bytearray(1_000_000))) < 1000
+
+
 def test_librdkafka_and_aiokafka_produce_and_consume(thread: BrokerThread, folder: Path, tmp_path: Path) -> None:
     own = certificates.client("bob")
     key = certificates.write(tmp_path / "key.pem", own.key)

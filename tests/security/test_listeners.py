@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from skylog.broker.config import ServerConfig, shown
+from skylog.broker.security.secure_listener import tls_config
 from skylog.errors import ConfigError
 from skylog.security.listeners import Address, SecurityProtocol, parse_listeners
+
+
+def test_secrets_are_not_in_the_text_of_a_configuration() -> None:
+    values = {"ssl.keystore.key": "SECRET", "listener.name.a.ssl.key.password": "SECRET", "num.partitions": "2"}
+    config = ServerConfig.parse(values)
+    assert config.security.ssl_keystore_key == "SECRET"
+    assert "SECRET" not in repr(config)
+    assert "SECRET" not in repr(tls_config(config.security.of_listener("A")))
 
 
 def test_listeners_have_names_hosts_and_ports() -> None:

@@ -254,9 +254,9 @@ class ServerConfig:
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     consumer_groups: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
-    static: Mapping[str, str] = field(default_factory=dict)
-    cluster_wide: Mapping[str, str] = field(default_factory=dict)
-    per_broker: Mapping[str, str] = field(default_factory=dict)
+    static: Mapping[str, str] = field(default_factory=dict, repr=False)  # these have secrets
+    cluster_wide: Mapping[str, str] = field(default_factory=dict, repr=False)
+    per_broker: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> ServerConfig:

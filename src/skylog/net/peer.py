@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 
@@ -57,7 +57,7 @@ class PeerSecurity:
     """
 
     context: Callable[[], ssl.SSLContext] | None = None
-    login: Callable[[], PeerLogin] | None = None
+    login: Callable[[], PeerLogin] | None = field(default=None, repr=False)
 
 
 class _Waiting:

@@ -184,7 +184,7 @@ class SecurityConfig:
         "The format of the trust store. Java's formats are not supported.",
         choices=("PEM",),
     )
-    by_listener: Mapping[str, str] = field(default_factory=dict)
+    by_listener: Mapping[str, str] = field(default_factory=dict, repr=False)  # it has secrets
 
     def addresses(self) -> list[Address]:
         return parse_listeners(self.listeners)

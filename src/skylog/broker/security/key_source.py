@@ -27,6 +27,8 @@ class KeySource:
             raise ConfigError(
                 "OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url: a file: or https: URL of the keys of tokens"
             )
+        if url.startswith("http:"):
+            logger.warning("%s is not encrypted: who is on the way can replace the keys of tokens; use https:", url)
         self._url = url
         self._path = unquote(urlsplit(url).path) if url.startswith("file:") else None
         self._refresh_s = refresh_ms / 1000
