@@ -177,9 +177,10 @@ class GroupWorkload(Workload):
         return [stuck("the group has not committed the end of each partition")]
 
     def _has_committed(self, ends: dict[int, int]) -> bool:
+        """Whether the group has the end of each partition. A commit may be stored although its answer was an error."""
         reached = dict.fromkeys(ends, 0)
-        for commit in self.history.commits:
-            reached[commit.partition] = max(reached[commit.partition], commit.offset)
+        for each in (*self.history.commits, *self.history.committed):
+            reached[each.partition] = max(reached[each.partition], each.offset)
         return all(reached[partition] >= end for partition, end in ends.items())
 
 
