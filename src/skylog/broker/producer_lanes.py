@@ -16,6 +16,7 @@ from typing import Final
 
 from skylog.broker.metrics.requests import Requests
 from skylog.broker.partition import Partition
+from skylog.broker.security.access import Rights
 from skylog.clock import Clock
 from skylog.errors import KafkaError, MalformedRequestError
 from skylog.limited_logger import LimitedLogger
@@ -74,15 +75,30 @@ Known = tuple[Lane, int, memoryview, int]
 
 
 class ProducerLanes:
-    """The lanes of one connection, by the bytes of the request that do not change.
+    """The lanes of one session, by the bytes of the request that do not change.
 
+    They are forgotten when an access control list changes: the handler checks the next requests again.
     All keys have the same length: of topics with names of different lengths, only those like the latest have lanes.
     """
 
-    __slots__ = ("_api_version", "_batch_length_at", "_clock", "_connection", "_lanes", "_requests", "_times")
+    __slots__ = (
+        "_api_version",
+        "_batch_length_at",
+        "_clock",
+        "_connection",
+        "_epoch",
+        "_lanes",
+        "_requests",
+        "_rights",
+        "_times",
+    )
 
-    def __init__(self, connection: Connection, clock: Clock, requests: Requests, version: int) -> None:
+    def __init__(
+        self, connection: Connection, clock: Clock, requests: Requests, version: int, rights: Rights | None = None
+    ) -> None:
         self._connection = connection
+        self._rights = rights
+        self._epoch = rights.epoch if rights is not None else 0
         self._clock = clock
         self._requests = requests
         self._times = requests[ApiKey.PRODUCE, version].at_once
@@ -107,6 +123,8 @@ class ProducerLanes:
             at = len(frame) - len(records) - _LENGTH.size
         if at > _MAX_KEY_BYTES:
             return
+        if self._rights is not None:
+            self._forget_outdated(self._rights.epoch)
         (api_version,) = _LENGTH.unpack_from(frame)
         if (api_version, at) != (self._api_version, self._batch_length_at) or len(self._lanes) >= _MAX_LANES:
             self._api_version, self._batch_length_at = api_version, at
@@ -120,6 +138,8 @@ class ProducerLanes:
         Responses are added to `parts`. Consecutive requests for one partition, as a producer with several in flight
         sends them, are stored with one write. The metrics count the same time for all requests served together.
         """
+        if self._rights is not None:
+            self._forget_outdated(self._rights.epoch)
         times, tick = self._times, self._connection.last_activity
         began = perf_counter() if tick != times.timed_at else 0.0
         now_ms = self._clock.now_ms()
@@ -144,6 +164,12 @@ class ProducerLanes:
         else:
             times.untimed += served
         return position
+
+    def _forget_outdated(self, epoch: int) -> None:
+        """Drop all lanes if the rights are of another epoch than when they were made."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._lanes.clear()
 
     def _find_run(self, view: memoryview, position: int, end: int) -> list[Known]:
         """Return the known requests from `position` on that are for the same partition."""
