@@ -26,10 +26,17 @@ from skylog.broker.handlers import APIS
 from skylog.broker.security.access import AccessControl
 from skylog.broker.session import Session
 from skylog.errors import ErrorCode
+from skylog.protocol.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from skylog.protocol.apis import ApiKey
+from skylog.protocol.create_acls import AclCreation, CreateAclsRequest
 from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from skylog.protocol.describe_acls import DescribeAclsRequest
 from skylog.protocol.describe_cluster import DescribeClusterRequest
+from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from skylog.protocol.describe_topic_partitions import DescribeTopicPartitionsRequest
 from skylog.protocol.fetch import ReplicaState
 from skylog.protocol.init_producer_id import InitProducerIdRequest
@@ -339,6 +346,83 @@ def test_decisions_are_remembered_until_a_rule_changes(
     )
     (row,) = client.receive().responses[0].partitions
     assert (row.error_code, bool(row.records)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+
+
+def test_records_of_a_transaction_need_a_right_to_its_id(
+    thread: BrokerThread, admin: RawClient, client: RawClient
+) -> None:
+    """Also without an id, and in a fast lane: otherwise a writer could join the open transaction of another."""
+    named = make_names(admin, "transaction")
+    started = admin.ask(EVERY_REQUEST[ApiKey.INIT_PRODUCER_ID].request(named), 4)
+    assert started.error_code == 0
+    added: Any = EVERY_REQUEST[ApiKey.ADD_PARTITIONS_TO_TXN].request(named)
+    added.v3_and_below_producer_id = started.producer_id
+    added.v3_and_below_producer_epoch = started.producer_epoch
+    until(lambda: set(codes(admin.ask(added, 3))) == {0}, "the transaction has begun")
+
+    def produce_in_transaction(by: RawClient, sequence: int, transactional_id: str | None) -> int:
+        batch = batch_of(
+            b"v",
+            producer_id=started.producer_id,
+            producer_epoch=started.producer_epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        request = produce_request(named.topic, batch)
+        request.transactional_id = transactional_id
+        code: int = by.ask(request, 9).responses[0].partition_responses[0].error_code
+        return code
+
+    assert produce_in_transaction(admin, 0, named.transactional_id) == 0
+    grant(thread, AclOperation.WRITE, TOPIC, named.topic)
+    assert [produce(client, named.topic) for _ in range(2)] == [0, 0]  # opens a lane
+    end = admin.end_offset(named.topic)
+    for transactional_id in (None, named.transactional_id):
+        code = produce_in_transaction(client, 1, transactional_id)
+        assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert admin.end_offset(named.topic) == end
+    grant(thread, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, named.transactional_id)
+    assert produce_in_transaction(client, 1, named.transactional_id) == 0
+
+
+def test_brokers_need_a_right_to_the_cluster_to_verify_transactions(
+    thread: BrokerThread, admin: RawClient, client: RawClient
+) -> None:
+    named = make_names(admin, "verified")
+    row = AddPartitionsToTxnTransaction(
+        transactional_id=named.transactional_id,
+        producer_id=0,
+        producer_epoch=0,
+        verify_only=True,
+        topics=[AddPartitionsToTxnTopic(name=named.topic, partitions=[0])],
+    )
+    request = AddPartitionsToTxnRequest(transactions=[row])
+    assert client.ask(request, 4).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    grant(thread, AclOperation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+    assert not DENIALS & {*codes(client.ask(request, 4))}
+
+
+def test_settings_of_brokers_and_new_topics_may_be_rights_to_the_cluster(
+    thread: BrokerThread, client: RawClient
+) -> None:
+    describe = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="")])
+    create: Any = EVERY_REQUEST[ApiKey.CREATE_TOPICS].request(Named("by-cluster", "", ""))
+    for request, version, operation in (
+        (describe, 4, AclOperation.DESCRIBE_CONFIGS),
+        (create, 7, AclOperation.CREATE),
+    ):
+        assert DENIALS & {*codes(client.ask(request, version))}
+        grant(thread, operation, CLUSTER, CLUSTER_NAME)
+        assert not DENIALS & {*codes(client.ask(request, version))}
+    assert client.ask(create, 7).topics[0].configs in (None, [])  # they need DESCRIBE_CONFIGS on the topic
+
+
+def test_a_large_request_is_checked_like_a_small_one(client: RawClient) -> None:
+    creation = AclCreation(
+        resource_type=2, resource_name="t" * 200, principal="User:walker", host="*", operation=2, permission_type=3
+    )
+    results = client.ask(CreateAclsRequest(creations=[creation] * 1000), 3).results
+    assert {row.error_code for row in results} == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 
 
 def test_rules_outlive_the_broker(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from skylog.net import Connection, Reply
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.primitives import read_uvarint
 from skylog.protocol.produce_hot import ProduceCall
+from skylog.records.batch import TRANSACTIONAL
 
 limited_logger = LimitedLogger(logging.getLogger(__name__))
 
@@ -38,17 +39,19 @@ _MAX_RUN: Final = 32
 _MAX_KEY_BYTES: Final = 512  # a client id may have 32 KB: the keys must stay small
 _MAX_NAME_BYTES: Final = 100  # its length must be one byte in the compact form
 _CORRELATION_END: Final = 8
+_ATTRIBUTES_END: Final = 22  # the second byte of a batch's attributes
 
 
 class Lane:
     """A partition as one producer addresses it, and the form of the response."""
 
-    __slots__ = ("_answer", "_answer_bytes", "_head", "_tail", "acks", "partition")
+    __slots__ = ("_answer", "_answer_bytes", "_head", "_tail", "acks", "has_transactions", "partition")
 
     def __init__(self, call: ProduceCall, partition: Partition, version: int) -> None:
         topic, ((index, _),) = call.topics[0]
         name = topic.encode()
         self.acks = call.acks
+        self.has_transactions = call.transactional_id is not None
         self.partition = partition
         # The fields before and after base offset, append time and log start offset.
         self._head: tuple[int | bytes, ...]
@@ -204,7 +207,10 @@ class ProducerLanes:
             batch_at, batch_end = at + _LENGTH.size, stop
             if _LENGTH.unpack_from(view, at)[0] != batch_end - batch_at:
                 return None
-        return lane, correlation_id, view[batch_at:batch_end], stop
+        batch = view[batch_at:batch_end]
+        if self._rights is not None and not lane.has_transactions and is_in_transaction(batch):
+            return None  # it needs a right to a transactional id
+        return lane, correlation_id, batch, stop
 
     def _store(self, run: list[Known], now_ms: int, parts: Reply) -> int:
         """Store a run, respond to it, and return how many requests were stored. The handler serves the others."""
@@ -224,6 +230,11 @@ class ProducerLanes:
                 return stored
             parts.append(lane.answer(correlation_id, appended.base_offset))
         return len(run)
+
+
+def is_in_transaction(batch: memoryview) -> bool:
+    """Whether a batch says that it is part of a transaction."""
+    return len(batch) > _ATTRIBUTES_END and bool(batch[_ATTRIBUTES_END] & TRANSACTIONAL)
 
 
 def _compact_length(frame: memoryview, at: int) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from skylog.broker.api import Api, Context
 from skylog.broker.commits import Append
 from skylog.broker.new_leaders import NewLeaders
 from skylog.broker.partition import Partition
-from skylog.broker.producer_lanes import ProducerLanes
+from skylog.broker.producer_lanes import ProducerLanes, is_in_transaction
 from skylog.broker.rejected_batches import RejectedBatches
 from skylog.broker.security.access import may
 from skylog.broker.security.needs import each_topic, each_transactional_id
@@ -148,6 +148,8 @@ def _append_all(context: Context, call: ProduceCall, stamps: Stamps) -> Outcome:
             try:
                 _check(topic, records, acks)
                 assert records is not None
+                if rights is not None and call.transactional_id is None and is_in_transaction(records):
+                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the transactional id is missing")
                 partition = replicas.leader(topic, index)
                 log = partition.log
                 if rejected is not None:
