@@ -173,6 +173,10 @@ def test_decisions_equal_a_naive_evaluation(
     made = authorizer(*rules, allow_if_no_acl=allow_if_no_acl)
     assert may(made, operation, name, "User:a") is naive(rules, "User:a", operation, name, allow_if_no_acl)
     assert sorted(set(made.acls())) == sorted(set(rules))
+    left = rules[1:]
+    for resource in {each.resource for each in rules[:1]}:
+        made.put(resource, [each for each in left if each.resource == resource])
+    assert may(made, operation, name, "User:a") is naive(left, "User:a", operation, name, allow_if_no_acl)
 
 
 @pytest.mark.parametrize(

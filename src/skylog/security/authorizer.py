@@ -6,6 +6,7 @@ resource without any rule is open to super users only, unless `allow.everyone.if
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -55,15 +56,24 @@ class _OfType:
     def __init__(self) -> None:
         self.literal: dict[str, tuple[Acl, ...]] = {}
         self.prefixed: dict[str, tuple[Acl, ...]] = {}
+        self._counts: Counter[int] = Counter()
         self.lengths: tuple[int, ...] = ()
 
     def put(self, resource: Resource, acls: tuple[Acl, ...]) -> None:
-        by_name = self.prefixed if resource.pattern is PatternType.PREFIXED else self.literal
+        is_prefix, name = resource.pattern is PatternType.PREFIXED, resource.name
+        by_name = self.prefixed if is_prefix else self.literal
+        if is_prefix:
+            self._count(len(name), bool(acls) - (name in by_name))
         if acls:
-            by_name[resource.name] = acls
+            by_name[name] = acls
         else:
-            by_name.pop(resource.name, None)
-        self.lengths = tuple(sorted({len(prefix) for prefix in self.prefixed}))
+            by_name.pop(name, None)
+
+    def _count(self, length: int, change: int) -> None:
+        """Keep the lengths of all prefixes, so that a name is compared only with those."""
+        self._counts[length] += change
+        if bool(self._counts[length]) != (length in self.lengths):
+            self.lengths = tuple(sorted(each for each, count in self._counts.items() if count))
 
     def covering(self, name: str) -> Iterator[Acl]:
         """Return all rules for a resource: by its name, by `*`, and by every prefix of its name."""

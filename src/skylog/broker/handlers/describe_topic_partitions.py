@@ -47,8 +47,10 @@ async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> D
         ]
         return DescribeTopicPartitionsResponse(topics=refused)
     first = request.cursor.topic_name if request.cursor else ""
-    described = asked or [name for name in broker.metadata.image.topics if _may_describe(context, name)]
-    names = sorted(name for name in described if name >= first)
+    everything = list(broker.metadata.image.topics)
+    if context.session.rights is not None and not asked:
+        everything = [name async for name in cooperatively(everything) if _may_describe(context, name)]
+    names = sorted(name for name in asked or everything if name >= first)
     limit = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     return _page(context, names, request.cursor, limit)
 

@@ -42,11 +42,7 @@ def _describe(context: Context, transactional_id: str) -> DescribedTransaction:
         transaction_start_time_ms=entry.start_ms,
         producer_id=entry.producer.producer_id,
         producer_epoch=entry.producer.epoch,
-        topics=[
-            TransactionTopic(topic=topic, partitions=indexes)
-            for topic, indexes in by_topic.items()
-            if may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
-        ],
+        topics=[TransactionTopic(topic=topic, partitions=indexes) for topic, indexes in by_topic.items()],
     )
 
 

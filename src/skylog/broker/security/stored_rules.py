@@ -19,13 +19,11 @@ def acls_of(stored: StoredResource, rules: Rules) -> list[Acl]:
 
 def with_acls(before: AllRules, new: Iterable[Acl]) -> AllRules:
     """Return the rules with others added. Those that exist stay as they are."""
-    after = {stored: list(rules) for stored, rules in before.items()}
+    after = {stored: dict.fromkeys(acls_of(stored, rules)) for stored, rules in before.items()}
     for acl in new:
         kind, pattern, name = acl.resource
-        rules = after.setdefault(StoredResource(kind.name, pattern.name, name), [])
-        if acl.to_value() not in rules:
-            rules.append(acl.to_value())
-    return after
+        after.setdefault(StoredResource(kind.name, pattern.name, name), {})[acl] = None
+    return {stored: [acl.to_value() for acl in acls] for stored, acls in after.items()}
 
 
 def without_acls(before: AllRules, filters: Sequence[AclFilter]) -> tuple[AllRules, list[Acl]]:
