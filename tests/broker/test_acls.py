@@ -32,6 +32,7 @@ from skylog.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from skylog.protocol.apis import ApiKey
+from skylog.protocol.consumer_group_describe import ConsumerGroupDescribeRequest
 from skylog.protocol.create_acls import AclCreation, CreateAclsRequest
 from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from skylog.protocol.describe_acls import DescribeAclsRequest
@@ -270,6 +271,22 @@ def test_listings_leave_out_what_may_not_be_described(
     for named, expected in ((seen, [seen.topic]), (hidden, [])):
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=named.group, topics=None)])
         assert [row.name for row in client.ask(asked, 8).groups[0].topics] == expected
+
+
+def test_a_consumer_group_is_described_only_with_a_right_to_its_topics(
+    thread: BrokerThread, admin: RawClient, client: RawClient
+) -> None:
+    named = make_names(admin, "described")
+    joined = EVERY_REQUEST[ApiKey.CONSUMER_GROUP_HEARTBEAT]
+    until(lambda: admin.ask(joined.request(named), joined.version).error_code == 0, "the member has joined")
+    group = "consumer-" + named.group
+    request = ConsumerGroupDescribeRequest(group_ids=[group])
+    grant(thread, AclOperation.DESCRIBE, GROUP, group)
+    (found,) = client.ask(request, 1).groups
+    assert (found.error_code, found.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+    grant(thread, AclOperation.DESCRIBE, TOPIC, named.topic)
+    (found,) = client.ask(request, 1).groups
+    assert [member.subscribed_topic_names for member in found.members] == [[named.topic]]
 
 
 def test_operations_are_those_that_the_client_has(thread: BrokerThread, admin: RawClient, client: RawClient) -> None:
