@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from skylog.broker import Broker
+from skylog.broker.security.access import AccessControl
 from skylog.broker.session import Session
 from skylog.errors import ConfigError
 from skylog.net import peer as peer_module
 from skylog.net import tls
 from skylog.net.peer import Peer, PeerError, PeerSecurity
 from skylog.protocol.metadata import MetadataRequest
+from skylog.security.acl import Acl, AclFilter, AclOperation, PatternType, Permission, Resource, ResourceType
 from skylog.security.peer_login import PlainPeerLogin, ScramPeerLogin
 from tests.patience import patience
 from tests.security import certificates
@@ -52,6 +54,33 @@ def test_brokers_replicate_over_tls_and_log_in(tmp_path: Path) -> None:
             ports = {broker.node_id: broker.port for broker in answer.brokers}
             assert ports == {each.identity.node_id: each.endpoints.port for each in members.live()}
             await refused(leader.endpoints.port, tmp_path)
+
+    asyncio.run(run())
+
+
+def access_of(broker: Broker) -> AccessControl:
+    assert broker.access is not None
+    return broker.access
+
+
+def test_brokers_with_an_authorizer_have_the_same_rules_at_once(tmp_path: Path) -> None:
+    acl = Acl(
+        Resource(ResourceType.TOPIC, PatternType.LITERAL, "t"), "User:alice", "*", AclOperation.READ, Permission.ALLOW
+    )
+    access = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:broker",
+    }
+
+    async def run() -> None:
+        async with Members(tmp_path, settings_of(tmp_path) | access, size=2) as members:
+            await members.create("t")  # returns when the follower, a super user, has fetched
+            first, second = map(access_of, members.live())
+            await first.add([acl])
+            assert first.authorizer.acls() == [acl]
+            await members.until(lambda: second.authorizer.acls() == [acl])
+            assert await second.remove([AclFilter()]) == [acl]
+            await members.until(lambda: first.authorizer.acls() == [])
 
     asyncio.run(run())
 

@@ -175,3 +175,39 @@ def test_javas_names_become_those_of_librdkafka(secrets: Path) -> None:
     certificate = (secrets / "ca.pem").read_text()
     for one_line in (certificate.replace("\n", " "), certificate.replace("\n", "\\n")):
         assert as_librdkafka({"ssl.truststore.certificates": one_line}) == {"ssl.ca.pem": certificate}
+
+
+def test_rules_are_added_checked_listed_and_removed(client: str) -> None:
+    def acls(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return skylog("acls", *arguments, "--config", client)
+
+    done = acls("check", "alice", "write", "--topic", "clicks")
+    assert (done.returncode, done.stdout) == (1, "no, there is no rule for this resource\n"), done.stderr
+    done = acls("add", "alice", "read", "write", "--topic", "cl", "--prefix")
+    assert done.returncode == 0, done.stderr
+    done = acls("check", "alice", "write", "--topic", "clicks")
+    assert (done.returncode, done.stdout) == (0, "yes, by this rule: allow User:alice write on topic cl…\n")
+    done = acls("check", "admin", "write", "--topic", "clicks")
+    assert (done.returncode, done.stdout) == (0, "yes, User:admin is a super user\n")
+    done = acls("list", "--topic", "clicks", "--json")
+    found = [(row["principal"], row["operation"], row["name"]) for row in json.loads(done.stdout)]
+    assert found == [("User:alice", "read", "cl"), ("User:alice", "write", "cl")]
+    assert json.loads(acls("list", "bob", "--json").stdout) == []
+    assert acls("remove", "alice", "write", "--topic", "cl", "--prefix").returncode == 0
+    done = acls("check", "alice", "write", "--topic", "clicks")
+    assert (done.returncode, done.stdout) == (1, "no, no rule allows it to User:alice\n")
+    assert acls("remove", "alice", "--topic", "cl", "--prefix").returncode == 0
+    done = acls("remove", "alice", "--topic", "cl", "--prefix")
+    assert (done.returncode, "no such rule" in done.stderr) == (1, True)
+
+
+def test_rules_are_added_before_the_first_start_and_useless_ones_refused(tmp_path: Path) -> None:
+    data_dir = str(tmp_path / "data")
+    done = skylog("acls", "add", "*", "read", "--group", "g", "--data-dir", data_dir)
+    assert done.returncode == 0, done.stderr
+    done = skylog("acls", "check", "anybody", "describe", "--group", "g", "--data-dir", data_dir)
+    assert done.stdout == "yes, by this rule: allow User:* read on group g\n", done.stderr
+    assert skylog("acls", "remove", "*", "--group", "g", "--data-dir", data_dir).returncode == 0
+    assert json.loads(skylog("acls", "list", "--json", "--data-dir", data_dir).stdout) == []
+    for wrong in (["alice", "read"], ["alice", "cluster-action", "--topic", "t"], ["alice", "fly", "--topic", "t"]):
+        assert skylog("acls", "add", *wrong, "--data-dir", data_dir).returncode == 1

@@ -46,6 +46,7 @@ COMMANDS = [
     ["audit", "show"],
     ["audit", "verify"],
     *(["users", name] for name in ("add", "list", "remove")),
+    *(["acls", name] for name in ("add", "list", "remove", "check")),
     ["secure"],
 ]
 

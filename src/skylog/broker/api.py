@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from skylog.broker.security.needs import Need
+from skylog.errors import ErrorCode
 from skylog.net import Connection, PendingReply, Reply
 from skylog.protocol.apis import API_SPECS, ApiKey
 from skylog.protocol.schema import Message
@@ -38,9 +40,16 @@ HandleFrame = Callable[[Context, memoryview, int], Reply | PendingReply | Awaita
 An awaitable is cancelled when the client leaves."""
 
 
+Refuse = Callable[[Any, ErrorCode], Message | Awaitable[Message]]
+"""Returns the response to a request that the client may not send."""
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
-    """An API that the broker serves: its versions and its handler.
+    """An API that the broker serves: its versions, its handler and the rights that it needs.
+
+    The router checks what a request `needs` as a whole, and answers with what `refuse` returns, by default the error
+    alone. The handler checks what it needs for each row.
 
     `advertised_from` is lower than `low` only where clients draw conclusions from versions they never send. An API that
     `may_wait` responds when other clients have done something; a stopping broker does not wait for it. Responses of an
@@ -55,6 +64,8 @@ class Api:
     advertised_from: int | None = None
     may_wait: bool = False
     has_large_answers: bool = False
+    needs: tuple[Need, ...] = ()
+    refuse: Refuse | None = None
 
     def __post_init__(self) -> None:
         coded = API_SPECS[self.key].versions

@@ -1,52 +1,31 @@
 """The operations that a client may perform on a resource, as a bit set in responses (KIP-430).
 
-There is no authorizer. Without one, Kafka returns every operation of the resource type.
+Without an authorizer, Kafka returns every operation of the resource type.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final
 
+from skylog.broker.api import Context
+from skylog.security.acl import CLUSTER_NAME, OPERATIONS, AclOperation, ResourceType
 
-class AclOperation(IntEnum):
-    """Kafka's operations; the number is the bit."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-def bit_set(*operations: AclOperation) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC_OPERATIONS: Final = bit_set(
-    AclOperation.READ,
-    AclOperation.WRITE,
-    AclOperation.CREATE,
-    AclOperation.DELETE,
-    AclOperation.ALTER,
-    AclOperation.DESCRIBE,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-)
-GROUP_OPERATIONS: Final = bit_set(AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE)
-CLUSTER_OPERATIONS: Final = bit_set(
-    AclOperation.CREATE,
-    AclOperation.ALTER,
-    AclOperation.DESCRIBE,
-    AclOperation.CLUSTER_ACTION,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-    AclOperation.IDEMPOTENT_WRITE,
-)
 NOT_REQUESTED: Final = -(2**31)
 """Returned instead if the request does not ask for the operations."""
+_ALL: Final = {kind: sum(1 << each for each in operations) for kind, operations in OPERATIONS.items()}
+
+
+def operations_on(context: Context, resource_type: ResourceType, name: str) -> int:
+    """Return what the client may do with a resource."""
+    rights, operations = context.session.rights, OPERATIONS[resource_type]
+    if rights is None:
+        return _ALL[resource_type]
+    return sum(1 << each for each in operations if rights.may(each, resource_type, name))
+
+
+def operations_on_cluster(context: Context) -> int:
+    """Return what the client may do with the cluster; nothing, as in Kafka, if it may not describe it."""
+    rights = context.session.rights
+    if rights is not None and not rights.may(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return operations_on(context, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -29,6 +29,7 @@ from skylog.broker.partition_changes import PartitionChanges
 from skylog.broker.replica_placement import ReplicaPlacement
 from skylog.broker.replicas import Replicas
 from skylog.broker.router import Router
+from skylog.broker.security.access import AccessControl
 from skylog.broker.session import PLAINTEXT, Session
 from skylog.broker.time_slice import TimeSlice
 from skylog.broker.topic_rows import TopicRows
@@ -95,6 +96,7 @@ class Broker:
         self.pause_probe = PauseProbe()
         self.fetch_sessions = FetchSessions(self.config.broker.max_incremental_fetch_session_cache_slots)
         self.background: dict[str, Background] = {}
+        self.access = AccessControl(config.security, store) if config.security.authorizer_class_name else None
         self.router = Router(self, APIS)
         self.listener = Listener(self.config.net, self.router.open_session)
         self.users = ScramUsers(store)
@@ -163,6 +165,8 @@ class Broker:
         self.log_dir.opened(self.replicas.offline)
         for folder in self.log_dir.leftovers(self.replicas.offline):
             self.housekeeping.discard(folder)
+        if self.access is not None:
+            await self.access.load()
         bound = await self.endpoints.start(self.config, host, port)
         self.replicas.is_running = True
         await self.membership.register(self.endpoints.registration())

@@ -16,6 +16,7 @@ from typing import Final
 
 from skylog.broker.metrics.requests import Requests
 from skylog.broker.partition import Partition
+from skylog.broker.security.access import Rights
 from skylog.clock import Clock
 from skylog.errors import KafkaError, MalformedRequestError
 from skylog.limited_logger import LimitedLogger
@@ -24,6 +25,7 @@ from skylog.net import Connection, Reply
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.primitives import read_uvarint
 from skylog.protocol.produce_hot import ProduceCall
+from skylog.records.batch import TRANSACTIONAL
 
 limited_logger = LimitedLogger(logging.getLogger(__name__))
 
@@ -37,17 +39,19 @@ _MAX_RUN: Final = 32
 _MAX_KEY_BYTES: Final = 512  # a client id may have 32 KB: the keys must stay small
 _MAX_NAME_BYTES: Final = 100  # its length must be one byte in the compact form
 _CORRELATION_END: Final = 8
+_ATTRIBUTES_END: Final = 22  # the second byte of a batch's attributes
 
 
 class Lane:
     """A partition as one producer addresses it, and the form of the response."""
 
-    __slots__ = ("_answer", "_answer_bytes", "_head", "_tail", "acks", "partition")
+    __slots__ = ("_answer", "_answer_bytes", "_head", "_tail", "acks", "has_transactions", "partition")
 
     def __init__(self, call: ProduceCall, partition: Partition, version: int) -> None:
         topic, ((index, _),) = call.topics[0]
         name = topic.encode()
         self.acks = call.acks
+        self.has_transactions = call.transactional_id is not None
         self.partition = partition
         # The fields before and after base offset, append time and log start offset.
         self._head: tuple[int | bytes, ...]
@@ -74,15 +78,30 @@ Known = tuple[Lane, int, memoryview, int]
 
 
 class ProducerLanes:
-    """The lanes of one connection, by the bytes of the request that do not change.
+    """The lanes of one session, by the bytes of the request that do not change.
 
+    They are forgotten when an access control list changes: the handler checks the next requests again.
     All keys have the same length: of topics with names of different lengths, only those like the latest have lanes.
     """
 
-    __slots__ = ("_api_version", "_batch_length_at", "_clock", "_connection", "_lanes", "_requests", "_times")
+    __slots__ = (
+        "_api_version",
+        "_batch_length_at",
+        "_clock",
+        "_connection",
+        "_epoch",
+        "_lanes",
+        "_requests",
+        "_rights",
+        "_times",
+    )
 
-    def __init__(self, connection: Connection, clock: Clock, requests: Requests, version: int) -> None:
+    def __init__(
+        self, connection: Connection, clock: Clock, requests: Requests, version: int, rights: Rights | None = None
+    ) -> None:
         self._connection = connection
+        self._rights = rights
+        self._epoch = rights.epoch if rights is not None else 0
         self._clock = clock
         self._requests = requests
         self._times = requests[ApiKey.PRODUCE, version].at_once
@@ -107,6 +126,8 @@ class ProducerLanes:
             at = len(frame) - len(records) - _LENGTH.size
         if at > _MAX_KEY_BYTES:
             return
+        if self._rights is not None:
+            self._forget_outdated(self._rights.epoch)
         (api_version,) = _LENGTH.unpack_from(frame)
         if (api_version, at) != (self._api_version, self._batch_length_at) or len(self._lanes) >= _MAX_LANES:
             self._api_version, self._batch_length_at = api_version, at
@@ -120,6 +141,8 @@ class ProducerLanes:
         Responses are added to `parts`. Consecutive requests for one partition, as a producer with several in flight
         sends them, are stored with one write. The metrics count the same time for all requests served together.
         """
+        if self._rights is not None:
+            self._forget_outdated(self._rights.epoch)
         times, tick = self._times, self._connection.last_activity
         began = perf_counter() if tick != times.timed_at else 0.0
         now_ms = self._clock.now_ms()
@@ -144,6 +167,12 @@ class ProducerLanes:
         else:
             times.untimed += served
         return position
+
+    def _forget_outdated(self, epoch: int) -> None:
+        """Drop all lanes if the rights are of another epoch than when they were made."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._lanes.clear()
 
     def _find_run(self, view: memoryview, position: int, end: int) -> list[Known]:
         """Return the known requests from `position` on that are for the same partition."""
@@ -178,7 +207,10 @@ class ProducerLanes:
             batch_at, batch_end = at + _LENGTH.size, stop
             if _LENGTH.unpack_from(view, at)[0] != batch_end - batch_at:
                 return None
-        return lane, correlation_id, view[batch_at:batch_end], stop
+        batch = view[batch_at:batch_end]
+        if self._rights is not None and not lane.has_transactions and is_in_transaction(batch):
+            return None  # it needs a right to a transactional id
+        return lane, correlation_id, batch, stop
 
     def _store(self, run: list[Known], now_ms: int, parts: Reply) -> int:
         """Store a run, respond to it, and return how many requests were stored. The handler serves the others."""
@@ -198,6 +230,11 @@ class ProducerLanes:
                 return stored
             parts.append(lane.answer(correlation_id, appended.base_offset))
         return len(run)
+
+
+def is_in_transaction(batch: memoryview) -> bool:
+    """Whether a batch says that it is part of a transaction."""
+    return len(batch) > _ATTRIBUTES_END and bool(batch[_ATTRIBUTES_END] & TRANSACTIONAL)
 
 
 def _compact_length(frame: memoryview, at: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Routes frames to handlers: reads the request header, passes the gate, calls the handler, frames the response.
+"""Routes frames to handlers: reads the request header, checks rights, calls the handler, frames the response.
 
 A request that cannot be decoded closes its connection, as in Kafka. So does an API or version that is not served,
 except ApiVersions, which is answered in every version. An exception that escapes a handler is logged and closes that
@@ -15,12 +15,13 @@ import struct
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from skylog.broker.api import Api, Context
 from skylog.broker.handlers.api_versions import unsupported_version
 from skylog.broker.held_frame import HeldFrame
 from skylog.broker.metrics.requests import RequestTimes
+from skylog.broker.security.access import Rights
 from skylog.broker.session import PLAINTEXT, Session
 from skylog.errors import ErrorCode, MalformedRequestError
 from skylog.limited_logger import LimitedLogger
@@ -74,6 +75,11 @@ class Router:
 
     def open_session(self, connection: Connection, listener: str = PLAINTEXT) -> Session:
         return Session(connection, self, listener)
+
+    def rights_of(self, session: Session) -> Rights | None:
+        """Return the rights of a new session, None without an authorizer."""
+        access = self._broker.access
+        return Rights(access.authorizer, session) if access is not None else None
 
     @property
     def has_fast_lanes(self) -> bool:
@@ -134,24 +140,33 @@ class Router:
         return pending
 
     def _handle(self, api: Api, context: Context, frame: memoryview, position: int) -> Reply | Awaitable[Reply]:
-        assert api.handle is not None
         held = HeldFrame.of_large(context.connection, frame)
         if held is not None:
             return self._handle_large(api, context, held, position)
         request, _ = API_SPECS[api.key].request.read(frame, context.version, position)
-        response = api.handle(context, request)
+        response = self._respond(api, context, request)
         if api.has_large_answers:
             return self._answer_aside(api, context, response)
         if isinstance(response, Message):
             return self._answer(api, context, response)
         return self._answer_later(api, context, response)
 
-    async def _handle_large(self, api: Api, context: Context, held: HeldFrame, position: int) -> Reply:
+    def _respond(self, api: Api, context: Context, request: Message) -> Message | Awaitable[Message]:
+        """Call the handler if the client has the rights that the request needs as a whole."""
         assert api.handle is not None
+        rights = context.session.rights
+        if rights is not None:
+            code = rights.refusal(api.needs, request)
+            if code is not None:
+                response: Any = API_SPECS[api.key].response
+                return api.refuse(request, code) if api.refuse else response(error_code=code)
+        return api.handle(context, request)
+
+    async def _handle_large(self, api: Api, context: Context, held: HeldFrame, position: int) -> Reply:
         decode = partial(API_SPECS[api.key].request.read, held.data, context.version, position)
         with held:
             request, _ = await asyncio.get_running_loop().run_in_executor(self._broker.codec, decode)
-        return await self._answer_aside(api, context, api.handle(context, request))
+        return await self._answer_aside(api, context, self._respond(api, context, request))
 
     async def _answer_aside(self, api: Api, context: Context, response: Message | Awaitable[Message]) -> Reply:
         """Encode the response in a thread."""

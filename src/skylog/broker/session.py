@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from skylog.broker.producer_lanes import ProducerLanes
     from skylog.broker.rejected_batches import RejectedBatches
     from skylog.broker.router import Router
+    from skylog.broker.security.access import Rights
     from skylog.broker.security.login import Login
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -27,7 +28,7 @@ class Session:
     Sessions are numbered in the order in which they begin. `listener` and `principal` have Kafka's form. `lanes` is
     None until the client has sent a produce request that can repeat itself, `rejected` until one was rejected.
     `written` and `read` are the first topics that the client has produced to and fetched. `login` is
-    None unless the listener has logins.
+    None unless the listener has logins, `rights` unless there is an authorizer.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Session:
         "principal",
         "read",
         "rejected",
+        "rights",
         "shortcut",
         "software",
         "written",
@@ -52,6 +54,7 @@ class Session:
         self.listener = listener
         self.principal = ANONYMOUS
         self.login: Login | None = None
+        self.rights: Rights | None = router.rights_of(self)
         self.client_id: str | None = None
         self.software = ""
         self.written = self.read = _NO_TOPICS

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from functools import cache
 from typing import NamedTuple
 
-from skylog.broker.authorized_operations import NOT_REQUESTED, TOPIC_OPERATIONS
 from skylog.broker.partition_view import offline_here, partition_view, without_offline
 from skylog.broker.replicas import Replicas
 from skylog.cluster import ClusterImage, ClusterMetadata, TopicImage
@@ -28,7 +27,7 @@ class _Row(NamedTuple):
 
 
 class TopicRows:
-    """Encoded rows by version, with and without authorized operations, and by topic.
+    """Encoded rows by version, by authorized operations, and by topic.
 
     Rows of deleted topics are dropped. All are dropped when brokers come or go: most topics have replicas on them.
     """
@@ -37,16 +36,16 @@ class TopicRows:
         self._node_id = node_id
         self._metadata = metadata
         self._replicas = replicas
-        self._rows: dict[tuple[int, bool], dict[str, _Row]] = {}
+        self._rows: dict[tuple[int, int], dict[str, _Row]] = {}
         metadata.listen(self._on_image)
 
-    def row(self, topic: TopicImage, version: int, with_operations: bool) -> bytes:
-        rows = self._rows.setdefault((version, with_operations), {})
+    def row(self, topic: TopicImage, version: int, operations: int) -> bytes:
+        rows = self._rows.setdefault((version, operations), {})
         known = rows.get(topic.name)
         offline = offline_here(topic, self._replicas)
         if known is not None and known.topic is topic and known.offline == offline:
             return known.encoded
-        described = self._describe(topic, offline, version, TOPIC_OPERATIONS if with_operations else NOT_REQUESTED)
+        described = self._describe(topic, offline, version, operations)
         encoded = encoder(version)(described)
         rows[topic.name] = _Row(topic, offline, encoded)
         return encoded

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "groups": "skylog.cli.groups:app",
     "transactions": "skylog.cli.transactions:app",
     "users": "skylog.cli.users:app",
+    "acls": "skylog.cli.acls:app",
     "secure": "skylog.cli.secure:secure",
     "audit": "skylog.cli.audit:app",
     "log": "skylog.cli.log:app",

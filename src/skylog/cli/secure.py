@@ -85,6 +85,9 @@ ssl.truststore.type=PEM
 ssl.truststore.location={folder / "ca.pem"}
 ssl.client.auth=requested
 sasl.enabled.mechanisms={MECHANISM}
+# Other users need rights: skylog acls add USER OPERATION --topic TOPIC
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:{ADMIN}
 # The broker adds this user at its first start.
 {prefix}.sasl.jaas.config={jaas_of(MECHANISM, ADMIN, password)}
 """

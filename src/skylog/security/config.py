@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from skylog.config import UpdateMode, parse, setting, settings
+from skylog.errors import ConfigError
+from skylog.security.acl import check_principal
+from skylog.security.authorizer import parse_super_users
 from skylog.security.jaas import check_jaas
 from skylog.security.listeners import (
     Address,
@@ -29,10 +32,41 @@ _OF_A_LISTENER: Final = ("ssl.", "sasl.", "connections.max.reauth.ms")
 _JAAS: Final = "sasl.jaas.config"
 
 
+AUTHORIZERS: Final = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+
+
+def _check_authorizer(name: str) -> str | None:
+    return f"expected {' or '.join(AUTHORIZERS)}" if name and name not in AUTHORIZERS else None
+
+
+def _check_super_users(text: str) -> str | None:
+    try:
+        for principal in parse_super_users(text):
+            check_principal(principal)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig:
     """Who may connect, and how. `by_listener` has the keys that are set for one listener."""
 
+    allow_everyone_if_no_acl_found: bool = setting(
+        "allow.everyone.if.no.acl.found",
+        False,
+        "Whether everybody may use a resource that no ACL applies to. Otherwise only super users may.",
+    )
+    authorizer_class_name: str = setting(
+        "authorizer.class.name",
+        "",
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer turns access control lists on. Empty: everybody may "
+        "do everything.",
+        check=_check_authorizer,
+    )
     connection_failed_authentication_delay_ms: int = setting(
         "connection.failed.authentication.delay.ms",
         100,
@@ -183,6 +217,12 @@ class SecurityConfig:
         "PEM",
         "The format of the trust store. Java's formats are not supported.",
         choices=("PEM",),
+    )
+    super_users: str = setting(
+        "super.users",
+        "",
+        "Principals who may do everything, as User:NAME;User:NAME. Brokers must be among them.",
+        check=_check_super_users,
     )
     by_listener: Mapping[str, str] = field(default_factory=dict, repr=False)  # it has secrets
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import group, transactional_id
 from skylog.broker.transaction_errors import fencing_code
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from skylog.protocol.apis import ApiKey
+from skylog.security.acl import AclOperation
 from skylog.transactions import Producer
 
 FENCED_FROM: Final = 2
@@ -33,4 +35,6 @@ async def handle(context: Context, request: AddOffsetsToTxnRequest) -> AddOffset
     return AddOffsetsToTxnResponse()
 
 
-API = Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, handle)
+API = Api(
+    ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, handle, needs=(transactional_id(AclOperation.WRITE), group(AclOperation.READ))
+)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import may
+from skylog.broker.security.needs import each_topic, each_transactional_id
 from skylog.broker.transaction_errors import fencing_code
 from skylog.broker.unique_names import unique_by_topic
 from skylog.errors import ErrorCode, KafkaError
@@ -24,6 +26,7 @@ from skylog.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from skylog.protocol.apis import ApiKey
+from skylog.security.acl import AclOperation, ResourceType
 from skylog.transactions import Producer
 
 FIRST_OF_BROKERS: Final = 4
@@ -35,6 +38,8 @@ Results = Mapping[TopicPartition, ErrorCode]
 
 async def handle(context: Context, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     if context.version >= FIRST_OF_BROKERS:
+        if not may(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         rows = {each.transactional_id: each for each in request.transactions}
         results = []
         for each in rows.values():
@@ -46,6 +51,9 @@ async def handle(context: Context, request: AddPartitionsToTxnRequest) -> AddPar
                 found = await _add(context, each.transactional_id, producer, names)
             results.append(AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=_rows(found)))
         return AddPartitionsToTxnResponse(results_by_transaction=results)
+    if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        refused = dict.fromkeys(_names(request.v3_and_below_topics), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_rows(refused))
     found = await _add(
         context,
         request.v3_and_below_transactional_id,
@@ -68,6 +76,8 @@ async def _add(context: Context, transactional_id: str, producer: Producer, name
 
 
 def _check(context: Context, name: TopicPartition) -> ErrorCode:
+    if context.version < FIRST_OF_BROKERS and not may(context, AclOperation.WRITE, ResourceType.TOPIC, name.topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if name.topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     try:
@@ -104,4 +114,10 @@ def _rows(results: Results) -> list[AddPartitionsToTxnTopicResult]:
     return [AddPartitionsToTxnTopicResult(name=topic, results_by_partition=rows) for topic, rows in by_topic.items()]
 
 
-API = Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle)
+API = Api(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    0,
+    5,
+    handle,
+    needs=(each_transactional_id(AclOperation.WRITE), each_topic(AclOperation.WRITE)),
+)

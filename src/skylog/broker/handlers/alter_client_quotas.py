@@ -7,6 +7,7 @@ Kafka if there is none.
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import cluster
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode
 from skylog.protocol.alter_client_quotas import (
@@ -16,6 +17,7 @@ from skylog.protocol.alter_client_quotas import (
     QuotaAlterationResult,
 )
 from skylog.protocol.apis import ApiKey
+from skylog.security.acl import AclOperation
 
 
 async def handle(_: Context, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
@@ -28,6 +30,11 @@ async def handle(_: Context, request: AlterClientQuotasRequest) -> AlterClientQu
     return AlterClientQuotasResponse(entries=list(results.values()))
 
 
+def _refuse(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
+    rows = [QuotaAlterationResult(error_code=code, entity=entry.entity) for entry in request.entries]
+    return AlterClientQuotasResponse(entries=rows)
+
+
 def _result(entry: QuotaAlteration) -> QuotaAlterationResult:
     if all(operation.remove for operation in entry.ops):
         return QuotaAlterationResult(entity=entry.entity)
@@ -38,4 +45,4 @@ def _result(entry: QuotaAlteration) -> QuotaAlterationResult:
     )
 
 
-API = Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, handle)
+API = Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, handle, needs=(cluster(AclOperation.ALTER_CONFIGS),), refuse=_refuse)

@@ -9,6 +9,9 @@ from collections import Counter
 
 from skylog.broker.api import Api, Context
 from skylog.broker.config_changes import ConfigChange, Operation, alter
+from skylog.broker.config_descriptions import ResourceType
+from skylog.broker.security.access import check_config
+from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
@@ -19,6 +22,7 @@ from skylog.protocol.alter_configs import (
     AlterConfigsResponse,
 )
 from skylog.protocol.apis import ApiKey
+from skylog.security.acl import AclOperation
 
 
 async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
@@ -37,6 +41,7 @@ async def _alter(
     response = AlterConfigsResourceResponse(resource_type=kind, resource_name=name)
     changes = [ConfigChange(config.name, Operation.SET, config.value) for config in wanted.configs]
     try:
+        check_config(context, AclOperation.ALTER_CONFIGS, kind == ResourceType.TOPIC, name)
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource appears more than once in the request")
         with as_kafka_errors():
@@ -46,4 +51,4 @@ async def _alter(
     return response
 
 
-API = Api(ApiKey.ALTER_CONFIGS, 0, 2, handle)
+API = Api(ApiKey.ALTER_CONFIGS, 0, 2, handle, needs=(each_topic(AclOperation.ALTER_CONFIGS),))

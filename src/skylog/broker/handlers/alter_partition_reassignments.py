@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from skylog.broker.api import Api, Context
 from skylog.broker.partition_changes import PartitionDecision
+from skylog.broker.security.needs import cluster
 from skylog.broker.time_slice import cooperatively
 from skylog.cluster import PartitionImage
 from skylog.cluster.elections import Brokers, ElectionRules
@@ -22,6 +23,7 @@ from skylog.protocol.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from skylog.protocol.apis import ApiKey
+from skylog.security.acl import AclOperation
 
 
 async def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
@@ -53,4 +55,11 @@ def _result(index: int, error: KafkaError | None) -> ReassignablePartitionRespon
     return ReassignablePartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
 
 
-API = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, handle)
+API = Api(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    0,
+    0,
+    handle,
+    needs=(cluster(AclOperation.ALTER),),
+    refuse=lambda _, code: AlterPartitionReassignmentsResponse(error_code=code, responses=[]),
+)

@@ -7,7 +7,9 @@ without a replica on this broker is REPLICA_NOT_AVAILABLE, as in Kafka.
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import cluster
 from skylog.broker.time_slice import cooperatively
+from skylog.broker.unique_names import unique_by_topic
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -16,6 +18,7 @@ from skylog.protocol.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from skylog.protocol.apis import ApiKey
+from skylog.security.acl import AclOperation
 
 
 async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
@@ -34,6 +37,19 @@ async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> Alter
     )
 
 
+def _refuse(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
+    asked = unique_by_topic((topic.name, topic.partitions) for each in request.dirs for topic in each.topics)
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic,
+                partitions=[AlterReplicaLogDirPartitionResult(partition_index=each, error_code=code) for each in rows],
+            )
+            for topic, rows in asked.items()
+        ]
+    )
+
+
 def _result(context: Context, topic: str, index: int, path: str) -> AlterReplicaLogDirPartitionResult:
     broker = context.broker
     try:
@@ -47,4 +63,4 @@ def _result(context: Context, topic: str, index: int, path: str) -> AlterReplica
     return AlterReplicaLogDirPartitionResult(partition_index=index)
 
 
-API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, handle)
+API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, handle, needs=(cluster(AclOperation.ALTER),), refuse=_refuse)

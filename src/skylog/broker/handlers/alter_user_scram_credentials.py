@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import cluster
 from skylog.broker.store_errors import as_kafka_errors
+from skylog.broker.unique_names import unique
 from skylog.cluster.scram_users import Credentials
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.alter_user_scram_credentials import (
@@ -21,6 +23,7 @@ from skylog.protocol.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from skylog.protocol.apis import ApiKey
+from skylog.security.acl import AclOperation
 from skylog.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, Credential, Mechanism
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
@@ -33,6 +36,14 @@ async def handle(context: Context, request: AlterUserScramCredentialsRequest) ->
         by_user.setdefault(change.name, []).append(change)
     return AlterUserScramCredentialsResponse(
         results=[await _alter(context, name, wanted) for name, wanted in by_user.items()]
+    )
+
+
+def _refuse(request: AlterUserScramCredentialsRequest, code: ErrorCode) -> AlterUserScramCredentialsResponse:
+    changes: Iterable[Change] = [*request.deletions, *request.upsertions]
+    names = unique(change.name for change in changes)
+    return AlterUserScramCredentialsResponse(
+        results=[AlterUserScramCredentialsResult(user=name, error_code=code) for name in names]
     )
 
 
@@ -79,4 +90,4 @@ def _checked(name: str, changes: list[Change]) -> dict[str, dict[str, Any] | Non
     return found
 
 
-API = Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, handle)
+API = Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, handle, needs=(cluster(AclOperation.ALTER),), refuse=_refuse)

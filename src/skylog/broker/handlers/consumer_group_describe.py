@@ -6,7 +6,9 @@ A group of the classic protocol is GROUP_ID_NOT_FOUND; DescribeGroups has those.
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.authorized_operations import GROUP_OPERATIONS
+from skylog.broker.authorized_operations import operations_on
+from skylog.broker.security.access import check, check_topic
+from skylog.broker.security.needs import each_group, each_topic
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.unique_names import unique
 from skylog.errors import ErrorCode, KafkaError
@@ -21,6 +23,7 @@ from skylog.protocol.consumer_group_describe import (
     DescribedConsumerGroup,
     DescribedTopicPartitions,
 )
+from skylog.security.acl import AclOperation, ResourceType
 
 
 async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
@@ -28,17 +31,19 @@ async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> Con
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = operations_on(context, ResourceType.GROUP, group.group_id)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
 def _describe(context: Context, group_id: str) -> DescribedConsumerGroup:
     try:
+        check(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         group = context.broker.coordinator.shard(group_id).group(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         if not isinstance(group, ConsumerGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        _check_topics(context, group)
     except KafkaError as error:
         return DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=error.message)
     return DescribedConsumerGroup(
@@ -49,6 +54,17 @@ def _describe(context: Context, group_id: str) -> DescribedConsumerGroup:
         assignor_name=group.assignor,
         members=[_member(context, group, each) for each in group.members.values()],
     )
+
+
+def _check_topics(context: Context, group: ConsumerGroup) -> None:
+    """Raise TOPIC_AUTHORIZATION_FAILED unless the client may describe all topics of a group."""
+    if context.session.rights is None:
+        return
+    names = context.broker.metadata.image.names
+    for member in group.members.values():
+        assigned = member.current.assigned.keys() | group.targets.get(member.member_id, {}).keys()
+        for topic in {*member.metadata.topic_names, *(names[each] for each in assigned if each in names)}:
+            check_topic(context, AclOperation.DESCRIBE, topic)
 
 
 def _member(context: Context, group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumer:
@@ -80,4 +96,11 @@ def _assignment(context: Context, partitions: Partitions) -> DescribedAssignment
     )
 
 
-API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, handle, has_large_answers=True)
+API = Api(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    0,
+    1,
+    handle,
+    has_large_answers=True,
+    needs=(each_group(AclOperation.DESCRIBE), each_topic(AclOperation.DESCRIBE)),
+)

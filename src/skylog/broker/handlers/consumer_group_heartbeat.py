@@ -10,6 +10,8 @@ from typing import Final
 from uuid import uuid4
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import check_topic
+from skylog.broker.security.needs import each_topic, group
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups.consumer import Heartbeat, Partitions, check_heartbeat, partitions_of
 from skylog.protocol.apis import ApiKey
@@ -19,6 +21,7 @@ from skylog.protocol.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     HeartbeatAssignment,
 )
+from skylog.security.acl import AclOperation
 
 MAX_SUBSCRIPTION_CHARACTERS: Final = 256 * 1024
 """Limits what is stored of a member, which must fit into one batch."""
@@ -31,6 +34,8 @@ async def handle(context: Context, request: ConsumerGroupHeartbeatRequest) -> Co
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
         _check_size(request)
+        for topic in request.subscribed_topic_names or ():
+            check_topic(context, AclOperation.DESCRIBE, topic)
         heartbeat = _heartbeat(context, request)
         check_heartbeat(heartbeat, needs_id=context.version >= 1, assignors=config.assignors)
         if not heartbeat.member_id:
@@ -82,4 +87,6 @@ def _assignment(partitions: Partitions) -> HeartbeatAssignment:
     )
 
 
-API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, handle)
+API = Api(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, handle, needs=(group(AclOperation.READ), each_topic(AclOperation.DESCRIBE))
+)

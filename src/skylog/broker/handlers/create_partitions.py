@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import check_topic
+from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
@@ -15,6 +17,7 @@ from skylog.protocol.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from skylog.security.acl import AclOperation
 
 
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -32,6 +35,7 @@ async def _grow(
 ) -> CreatePartitionsTopicResult:
     topics = context.broker.topics
     try:
+        check_topic(context, AclOperation.ALTER, wanted.name)
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic '{wanted.name}' appears {times} times in the request")
         topic = topics.get(wanted.name)
@@ -45,4 +49,4 @@ async def _grow(
     return CreatePartitionsTopicResult(name=wanted.name)
 
 
-API = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle)
+API = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle, needs=(each_topic(AclOperation.ALTER),))

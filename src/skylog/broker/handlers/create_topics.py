@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from skylog.broker.api import Api, Context
 from skylog.broker.config_descriptions import describe_topic
+from skylog.broker.security.access import check_topic, may
+from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
@@ -23,6 +25,7 @@ from skylog.protocol.create_topics import (
     CreateTopicsResponse,
 )
 from skylog.protocol.schema import ZERO_UUID
+from skylog.security.acl import AclOperation, ResourceType
 
 
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -37,6 +40,7 @@ class _Creation:
     """Handles one request. Topics with the same configs share the rows of the response."""
 
     def __init__(self, context: Context, validate_only: bool) -> None:
+        self._context = context
         self._broker = context.broker
         self._validate_only = validate_only
         self._rows: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
@@ -45,6 +49,8 @@ class _Creation:
         topics = self._broker.topics
         topic_id = ZERO_UUID
         try:
+            if not may(self._context, AclOperation.CREATE, ResourceType.CLUSTER):
+                check_topic(self._context, AclOperation.CREATE, wanted.name)
             if times > 1:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, f"topic '{wanted.name}' appears {times} times in the request"
@@ -62,6 +68,13 @@ class _Creation:
                     topic_id = (await topics.create(wanted.name, assignment, configs)).topic_id
         except KafkaError as error:
             return CreatableTopicResult(name=wanted.name, error_code=error.code, error_message=error.message)
+        if not may(self._context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
+            return CreatableTopicResult(
+                name=wanted.name,
+                topic_id=topic_id,
+                topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                configs=None,
+            )
         return CreatableTopicResult(
             name=wanted.name,
             topic_id=topic_id,
@@ -90,4 +103,4 @@ def _given_configs(wanted: CreatableTopic) -> dict[str, str]:
     return configs
 
 
-API = Api(ApiKey.CREATE_TOPICS, 2, 7, handle, has_large_answers=True)
+API = Api(ApiKey.CREATE_TOPICS, 2, 7, handle, has_large_answers=True, needs=(each_topic(AclOperation.CREATE),))

@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 from skylog.broker.api import Api, Context
 from skylog.broker.internal_topics import check_may_change
 from skylog.broker.partition import Partition
+from skylog.broker.security.access import check_topic
+from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import TimeSlice
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
@@ -29,6 +31,7 @@ from skylog.protocol.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from skylog.security.acl import AclOperation
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +71,7 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
 
 def _delete(context: Context, topic: str, index: int, offset: int) -> Deletion | DeleteRecordsPartitionResult:
     try:
+        check_topic(context, AclOperation.DELETE, topic)
         check_may_change(topic, "have records deleted")
         partition = context.broker.replicas.leader(topic, index)
         if "delete" not in partition.log.config.cleanup_policy:
@@ -128,4 +132,4 @@ def _is_settled(context: Context, deletion: Deletion) -> bool:
     return result.low_watermark >= deletion.offset
 
 
-API = Api(ApiKey.DELETE_RECORDS, 0, 2, handle, may_wait=True)
+API = Api(ApiKey.DELETE_RECORDS, 0, 2, handle, may_wait=True, needs=(each_topic(AclOperation.DELETE),))

@@ -9,12 +9,15 @@ from collections import Counter
 from uuid import UUID
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import check_topic
+from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
 from skylog.broker.time_slice import TimeSlice
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from skylog.protocol.schema import ZERO_UUID
+from skylog.security.acl import AclOperation
 
 Wanted = tuple[str | None, UUID]
 """A topic by name, or by id if the name is None."""
@@ -42,13 +45,19 @@ async def _delete(context: Context, name: str | None, topic_id: UUID, times: int
     try:
         if (name is None) == (topic_id == ZERO_UUID):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "give either the name or the id of a topic")
+        if name is not None:
+            check_topic(context, AclOperation.DESCRIBE, name)
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic appears more than once in the request")
         if name is None:
-            name = context.broker.metadata.image.names.get(topic_id)
-            if name is None:
+            found = context.broker.metadata.image.names.get(topic_id)
+            if found is not None:
+                check_topic(context, AclOperation.DESCRIBE, found)
+                name = found
+            else:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
         topic = topics.get(name)
+        check_topic(context, AclOperation.DELETE, name)
         with as_kafka_errors():
             await topics.delete(topic)
     except KafkaError as error:
@@ -59,4 +68,4 @@ async def _delete(context: Context, name: str | None, topic_id: UUID, times: int
     return DeletableTopicResult(name=name, topic_id=topic.topic_id)
 
 
-API = Api(ApiKey.DELETE_TOPICS, 1, 6, handle)
+API = Api(ApiKey.DELETE_TOPICS, 1, 6, handle, needs=(each_topic(AclOperation.DELETE),))

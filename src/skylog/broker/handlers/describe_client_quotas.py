@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import cluster
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.describe_client_quotas import (
@@ -13,6 +14,7 @@ from skylog.protocol.describe_client_quotas import (
     DescribeClientQuotasResponse,
     QuotaFilterComponent,
 )
+from skylog.security.acl import AclOperation
 
 EXACT: Final = 0
 MATCH_TYPES: Final = (EXACT, 1, 2)  # this name, the default, any name
@@ -50,4 +52,11 @@ def _check_component(component: QuotaFilterComponent) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "an exact match requires a name, other match types have none")
 
 
-API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, handle)
+API = Api(
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    0,
+    1,
+    handle,
+    needs=(cluster(AclOperation.DESCRIBE_CONFIGS),),
+    refuse=lambda _, code: DescribeClientQuotasResponse(error_code=code, entries=None),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from skylog.broker.authorized_operations import NOT_REQUESTED, operations_on_cluster
 from skylog.errors import ErrorCode
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -29,7 +29,7 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
             for each in context.broker.addresses(context.connection)
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            operations_on_cluster(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 

@@ -20,6 +20,8 @@ from skylog.broker.config_descriptions import (
     describe_topic,
 )
 from skylog.broker.logger_levels import describe_levels
+from skylog.broker.security.access import check_config
+from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import check_topic_name
@@ -32,6 +34,7 @@ from skylog.protocol.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from skylog.security.acl import AclOperation
 
 Rows = list[DescribeConfigsResourceResult]
 
@@ -48,6 +51,7 @@ class _Describer:
     """Handles one request. Topics with the same overrides share the rows of the response."""
 
     def __init__(self, context: Context, request: DescribeConfigsRequest) -> None:
+        self._context = context
         self._broker = context.broker
         self._request = request
         self._rows_of_topics: dict[frozenset[tuple[str, str]], Rows] = {}
@@ -64,6 +68,7 @@ class _Describer:
         return result
 
     def _find(self, kind: int, name: str) -> Rows:
+        check_config(self._context, AclOperation.DESCRIBE_CONFIGS, kind == ResourceType.TOPIC, name)
         if kind == ResourceType.TOPIC:
             check_topic_name(name)
             return self._topic_rows(name)
@@ -110,4 +115,6 @@ def _row(request: DescribeConfigsRequest, each: DescribedConfig) -> DescribeConf
     )
 
 
-API = Api(ApiKey.DESCRIBE_CONFIGS, 0, 4, handle, has_large_answers=True)
+API = Api(
+    ApiKey.DESCRIBE_CONFIGS, 0, 4, handle, has_large_answers=True, needs=(each_topic(AclOperation.DESCRIBE_CONFIGS),)
+)

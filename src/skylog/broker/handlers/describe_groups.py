@@ -6,7 +6,9 @@ An unknown group is Dead, and so is one of the consumer protocol. From version 6
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.authorized_operations import GROUP_OPERATIONS
+from skylog.broker.authorized_operations import operations_on
+from skylog.broker.security.access import check
+from skylog.broker.security.needs import each_group
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.unique_names import unique
 from skylog.errors import ErrorCode, KafkaError
@@ -18,6 +20,7 @@ from skylog.protocol.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from skylog.security.acl import AclOperation, ResourceType
 
 
 async def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
@@ -25,12 +28,13 @@ async def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGr
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = operations_on(context, ResourceType.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(context: Context, group_id: str) -> DescribedGroup:
     try:
+        check(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         group = context.broker.coordinator.shard(group_id, may_be_empty=True).group(group_id)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
@@ -62,4 +66,4 @@ def _describe(context: Context, group_id: str) -> DescribedGroup:
     )
 
 
-API = Api(ApiKey.DESCRIBE_GROUPS, 0, 6, handle, has_large_answers=True)
+API = Api(ApiKey.DESCRIBE_GROUPS, 0, 6, handle, has_large_answers=True, needs=(each_group(AclOperation.DESCRIBE),))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from skylog.broker.api import Api, Context
 from skylog.broker.partition import Partition
+from skylog.broker.security.needs import cluster
 from skylog.broker.time_slice import cooperatively
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.describe_log_dirs import (
@@ -17,6 +18,7 @@ from skylog.protocol.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from skylog.security.acl import AclOperation
 
 
 async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
@@ -43,4 +45,12 @@ async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeL
     return DescribeLogDirsResponse(results=[result])
 
 
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, 0, 4, handle, has_large_answers=True)
+API = Api(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    0,
+    4,
+    handle,
+    has_large_answers=True,
+    needs=(cluster(AclOperation.DESCRIBE),),
+    refuse=lambda _, code: DescribeLogDirsResponse(error_code=code, results=[]),
+)

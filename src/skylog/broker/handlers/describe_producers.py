@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import check_topic
+from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.unique_names import unique_by_topic
 from skylog.errors import KafkaError
@@ -15,6 +17,7 @@ from skylog.protocol.describe_producers import (
     DescribeProducersResponse,
     DescribeProducersTopicResult,
 )
+from skylog.security.acl import AclOperation
 from skylog.storage.producer_state import ProducerEntry
 
 
@@ -33,6 +36,7 @@ async def handle(context: Context, request: DescribeProducersRequest) -> Describ
 
 async def _describe(context: Context, topic: str, index: int) -> DescribeProducersPartition:
     try:
+        check_topic(context, AclOperation.READ, topic)
         check_topic_name(topic)
         partition = context.broker.replicas.readable(topic, index)
     except KafkaError as error:
@@ -55,4 +59,4 @@ def _producer(producer_id: int, entry: ProducerEntry) -> DescribedProducer:
     )
 
 
-API = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, has_large_answers=True)
+API = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, has_large_answers=True, needs=(each_topic(AclOperation.READ),))

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from skylog.broker.api import Api, Context
-from skylog.broker.authorized_operations import TOPIC_OPERATIONS
+from skylog.broker.authorized_operations import operations_on
 from skylog.broker.partition_view import offline_here, partition_view
+from skylog.broker.security.access import may
+from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.unique_names import unique
 from skylog.cluster import TopicImage
@@ -25,6 +27,7 @@ from skylog.protocol.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from skylog.security.acl import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
@@ -44,9 +47,12 @@ async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> D
         ]
         return DescribeTopicPartitionsResponse(topics=refused)
     first = request.cursor.topic_name if request.cursor else ""
-    names = sorted(name for name in asked or broker.metadata.image.topics if name >= first)
+    everything = list(broker.metadata.image.topics)
+    if context.session.rights is not None and not asked:
+        everything = [name async for name in cooperatively(everything) if _may_describe(context, name)]
+    names = sorted(name for name in asked or everything if name >= first)
     limit = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
-    return _page(broker, names, request.cursor, limit)
+    return _page(context, names, request.cursor, limit)
 
 
 def _check_cursor(cursor: Cursor | None, asked: Iterable[str]) -> None:
@@ -58,7 +64,7 @@ def _check_cursor(cursor: Cursor | None, asked: Iterable[str]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's partition {cursor.partition_index} is negative")
 
 
-def _page(broker: Broker, names: Iterable[str], cursor: Cursor | None, limit: int) -> DescribeTopicPartitionsResponse:
+def _page(context: Context, names: Iterable[str], cursor: Cursor | None, limit: int) -> DescribeTopicPartitionsResponse:
     """Return at most `limit` partitions. An unknown topic counts as one, so the page is always bounded."""
     rows: list[DescribeTopicPartitionsResponseTopic] = []
     room = limit
@@ -66,7 +72,7 @@ def _page(broker: Broker, names: Iterable[str], cursor: Cursor | None, limit: in
         if room <= 0:
             return DescribeTopicPartitionsResponse(topics=rows, next_cursor=Cursor(topic_name=name, partition_index=0))
         start = cursor.partition_index if cursor and cursor.topic_name == name else 0
-        row, stop = _describe(broker, name, start, room)
+        row, stop = _describe(context, name, start, room)
         rows.append(row)
         if stop is not None:
             return DescribeTopicPartitionsResponse(
@@ -77,12 +83,15 @@ def _page(broker: Broker, names: Iterable[str], cursor: Cursor | None, limit: in
 
 
 def _describe(
-    broker: Broker, name: str, start: int, room: int
+    context: Context, name: str, start: int, room: int
 ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
     """Return up to `room` partitions of a topic from `start` on, and the first that did not fit."""
+    if not _may_describe(context, name):
+        return _refuse(context, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED), None
+    broker = context.broker
     topic = broker.metadata.image.topics.get(name)
     if topic is None:
-        return _unknown(name), None
+        return _unknown(context, name), None
     stop = min(start + room, len(topic.partitions))
     offline = offline_here(topic, broker.replicas)
     row = DescribeTopicPartitionsResponseTopic(
@@ -90,7 +99,7 @@ def _describe(
         topic_id=topic.topic_id,
         is_internal=name in INTERNAL_TOPICS,
         partitions=[_partition(broker, topic, index, index in offline) for index in range(start, stop)],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations_on(context, ResourceType.TOPIC, name),
     )
     return row, stop if stop < len(topic.partitions) else None
 
@@ -113,18 +122,26 @@ def _partition(
     )
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _may_describe(context: Context, name: str) -> bool:
+    return may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _unknown(context: Context, name: str) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_topic_name(name)
     except KafkaError as error:
         code = error.code
+    return _refuse(context, name, code)
+
+
+def _refuse(context: Context, name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=name,
         error_code=code,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations_on(context, ResourceType.TOPIC, name),
     )
 
 
-API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, handle)
+API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, handle, needs=(each_topic(AclOperation.DESCRIBE),))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import check, may
+from skylog.broker.security.needs import each_transactional_id
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.unique_names import unique
 from skylog.errors import ErrorCode, KafkaError
@@ -13,6 +15,7 @@ from skylog.protocol.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionTopic,
 )
+from skylog.security.acl import AclOperation, ResourceType
 from skylog.transactions import TransactionEntry
 
 
@@ -24,12 +27,14 @@ async def handle(context: Context, request: DescribeTransactionsRequest) -> Desc
 
 def _describe(context: Context, transactional_id: str) -> DescribedTransaction:
     try:
+        check(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         entry = _find(context, transactional_id)
     except KafkaError as error:
         return DescribedTransaction(transactional_id=transactional_id, error_code=error.code)
     by_topic: dict[str, list[int]] = {}
     for name in sorted(entry.partitions):
-        by_topic.setdefault(name.topic, []).append(name.partition)
+        if may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name.topic):
+            by_topic.setdefault(name.topic, []).append(name.partition)
     return DescribedTransaction(
         transactional_id=transactional_id,
         transaction_state=entry.state.value,
@@ -48,4 +53,11 @@ def _find(context: Context, transactional_id: str) -> TransactionEntry:
     return entry
 
 
-API = Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, handle, has_large_answers=True)
+API = Api(
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    0,
+    0,
+    handle,
+    has_large_answers=True,
+    needs=(each_transactional_id(AclOperation.DESCRIBE),),
+)

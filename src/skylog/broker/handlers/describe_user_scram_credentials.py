@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import cluster
 from skylog.broker.store_errors import as_kafka_errors
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
@@ -14,6 +15,7 @@ from skylog.protocol.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from skylog.security.acl import AclOperation
 from skylog.security.scram import MECHANISMS
 
 
@@ -56,4 +58,4 @@ def _refuse_repeated(name: str) -> DescribeUserScramCredentialsResult:
     )
 
 
-API = Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, handle)
+API = Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, handle, needs=(cluster(AclOperation.DESCRIBE),))

@@ -11,6 +11,7 @@ from typing import Final
 
 from skylog.broker.api import Api, Context
 from skylog.broker.partition_changes import PartitionDecision
+from skylog.broker.security.needs import cluster
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.unique_names import unique_by_topic
 from skylog.cluster import PartitionImage
@@ -23,6 +24,7 @@ from skylog.protocol.elect_leaders import (
     PartitionElectionResult,
     ReplicaElectionResult,
 )
+from skylog.security.acl import AclOperation
 
 
 def _prefer(partition: PartitionImage, brokers: Brokers, _: ElectionRules) -> PartitionImage:
@@ -49,6 +51,13 @@ async def handle(context: Context, request: ElectLeadersRequest) -> ElectLeaders
     return ElectLeadersResponse(replica_election_results=[_row(*each) async for each in cooperatively(found.items())])
 
 
+def _refuse(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+    asked = unique_by_topic((topic.topic, topic.partitions) for topic in request.topic_partitions or ())
+    error = KafkaError(code)
+    rows = [_row(topic, dict.fromkeys(indexes, error)) for topic, indexes in asked.items()]
+    return ElectLeadersResponse(error_code=code, replica_election_results=rows)
+
+
 def _wanted(context: Context, request: ElectLeadersRequest) -> dict[str, list[int]]:
     if request.topic_partitions is not None:
         return unique_by_topic((topic.topic, topic.partitions) for topic in request.topic_partitions)
@@ -71,4 +80,4 @@ def _result(index: int, error: KafkaError | None) -> PartitionElectionResult:
     return PartitionElectionResult(partition_id=index, error_code=error.code, error_message=error.message)
 
 
-API = Api(ApiKey.ELECT_LEADERS, 0, 2, handle)
+API = Api(ApiKey.ELECT_LEADERS, 0, 2, handle, needs=(cluster(AclOperation.ALTER),), refuse=_refuse)

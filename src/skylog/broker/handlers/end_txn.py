@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import transactional_id
 from skylog.broker.transaction_errors import fencing_code
 from skylog.errors import KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.end_txn import EndTxnRequest, EndTxnResponse
+from skylog.security.acl import AclOperation
 from skylog.transactions import Producer
 
 FENCED_FROM: Final = 2
@@ -28,4 +30,4 @@ async def handle(context: Context, request: EndTxnRequest) -> EndTxnResponse:
     return EndTxnResponse()
 
 
-API = Api(ApiKey.END_TXN, 0, 4, handle)
+API = Api(ApiKey.END_TXN, 0, 4, handle, needs=(transactional_id(AclOperation.WRITE),))

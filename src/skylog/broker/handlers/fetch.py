@@ -29,6 +29,8 @@ from skylog.broker.new_leaders import NewLeaders
 from skylog.broker.parking import ParkedFetch
 from skylog.broker.partition import Partition
 from skylog.broker.read_replicas import LEADER, RackSelector
+from skylog.broker.security.access import check_topic, may
+from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import TimeSlice
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import TopicPartition
@@ -45,6 +47,7 @@ from skylog.protocol.fetch_hot import (
     fetch_reply,
     read_fetch,
 )
+from skylog.security.acl import AclOperation, ResourceType
 from skylog.storage import UncheckedError
 
 READ_COMMITTED: Final = 1
@@ -73,6 +76,7 @@ class Reading:
         "left_bytes",
         "partitions",
         "read_committed",
+        "rights",
         "selector",
         "sent",
         "size_bytes",
@@ -87,6 +91,7 @@ class Reading:
         self.size_bytes = 0
         self.left_bytes = min(call.max_bytes, broker.config.broker.fetch_max_bytes)
         self.is_final = False
+        self.rights = context.session.rights
         self.read_committed = call.isolation_level == READ_COMMITTED
         self.find: Callable[[str, int], Partition] = (
             replicas.readable if context.version >= ANY_REPLICA_FROM else replicas.leader
@@ -121,6 +126,8 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
     call = _decode(frame, position, context.version)
     if call.replica_id >= 0 and context.version >= REPLICAS_FROM:
         followers = context.broker.membership.followers
+        if not may(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return _session_error(context, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if followers is not None:
             return followers.handle(context, call)
     session = None
@@ -152,6 +159,8 @@ async def _handle_large(context: Context, held: HeldFrame, position: int) -> Rep
         call = await loop.run_in_executor(codec, _decode, held.data, position, context.version)
     followers = context.broker.membership.followers
     if call.replica_id >= 0 and context.version >= REPLICAS_FROM and followers is not None:
+        if not may(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return _session_error(context, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         reply = followers.handle(context, call._replace(max_wait_ms=0))
         assert isinstance(reply, list), "a follower's fetch without a wait is answered at once"
         return reply
@@ -275,7 +284,10 @@ async def _read_in_turns(context: Context, call: FetchCall, failed: dict[TopicPa
 def _read_row(context: Context, topic: str | UUID, row: PartitionCall, reading: Reading) -> PartitionAnswer:
     index, leader_epoch, offset, max_bytes, _, _ = row
     try:
-        partition = reading.find(topic if isinstance(topic, str) else _name(context, topic), index)
+        name = topic if isinstance(topic, str) else _name(context, topic)
+        if reading.rights is not None:
+            check_topic(context, AclOperation.READ, name)
+        partition = reading.find(name, index)
         if reading.selector is not None:
             elsewhere = _redirect(partition, row, reading, reading.selector)
             if elsewhere is not None:
@@ -367,4 +379,4 @@ def _name(context: Context, topic: UUID) -> str:
     return name
 
 
-API = Api(ApiKey.FETCH, 4, 17, handle_frame=handle_frame)
+API = Api(ApiKey.FETCH, 4, 17, handle_frame=handle_frame, needs=(each_topic(AclOperation.READ),))

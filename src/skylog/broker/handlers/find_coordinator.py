@@ -12,6 +12,8 @@ from typing import Final
 
 from skylog.broker.api import Api, Context
 from skylog.broker.group_coordinator import GroupCoordinator
+from skylog.broker.security.access import ERRORS, may
+from skylog.broker.security.needs import each_group, each_transactional_id
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.transaction_coordinator import TransactionCoordinator
 from skylog.broker.unique_names import unique
@@ -19,6 +21,7 @@ from skylog.cluster import BrokerImage
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from skylog.security.acl import AclOperation, ResourceType
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -26,14 +29,22 @@ TRANSACTION: Final = 1
 
 async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     keys = unique(request.coordinator_keys) if context.version >= 4 else [request.key]
+    kind = ResourceType.GROUP if request.key_type == GROUP else ResourceType.TRANSACTIONAL_ID
+    denied = {key for key in keys if not may(context, AclOperation.DESCRIBE, kind, key)}
     try:
         coordinator = _coordinator(context, request.key_type)
+        if keys and denied.issuperset(keys):
+            raise KafkaError(ERRORS[kind])
         await coordinator.ensure_topic()
     except KafkaError as error:
         found = [_refuse(key, error) async for key in cooperatively(keys)]
     else:
         addresses = {each.node_id: each for each in context.broker.addresses(context.connection)}
-        found = [_find(coordinator, key, addresses) async for key in cooperatively(keys)]
+        refused = KafkaError(ERRORS[kind])
+        found = [
+            _refuse(key, refused) if key in denied else _find(coordinator, key, addresses)
+            async for key in cooperatively(keys)
+        ]
     if context.version >= 4:
         return FindCoordinatorResponse(coordinators=found)
     return FindCoordinatorResponse(
@@ -68,4 +79,10 @@ def _coordinator(context: Context, key_type: int) -> GroupCoordinator | Transact
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
 
 
-API = Api(ApiKey.FIND_COORDINATOR, 0, 5, handle)
+API = Api(
+    ApiKey.FIND_COORDINATOR,
+    0,
+    5,
+    handle,
+    needs=(each_group(AclOperation.DESCRIBE), each_transactional_id(AclOperation.DESCRIBE)),
+)

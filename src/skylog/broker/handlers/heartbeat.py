@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from skylog.broker.api import Api, Context
 from skylog.broker.group_shard import MemberId
+from skylog.broker.security.needs import group
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.heartbeat import HeartbeatRequest, HeartbeatResponse
+from skylog.security.acl import AclOperation
 
 
 def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
@@ -20,4 +22,4 @@ def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
     return HeartbeatResponse()
 
 
-API = Api(ApiKey.HEARTBEAT, 0, 4, handle)
+API = Api(ApiKey.HEARTBEAT, 0, 4, handle, needs=(group(AclOperation.READ),))

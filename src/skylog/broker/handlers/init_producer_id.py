@@ -13,12 +13,15 @@ from __future__ import annotations
 from typing import Final
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import check
+from skylog.broker.security.needs import each_topic, each_transactional_id
 from skylog.broker.transaction_errors import fencing_code
 from skylog.cluster import SessionExpiredError
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_PRODUCER_ID
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from skylog.security.acl import AclOperation, ResourceType
 from skylog.transactions import Producer
 
 FENCED_FROM: Final = 4
@@ -26,6 +29,7 @@ FENCED_FROM: Final = 4
 
 async def handle(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
+        _check_rights(context, request)
         if request.transactional_id is not None:
             producer = await _start(context, request, request.transactional_id)
         else:
@@ -35,6 +39,16 @@ async def handle(context: Context, request: InitProducerIdRequest) -> InitProduc
     except KafkaError as error:
         return InitProducerIdResponse(error_code=fencing_code(error, context.version, fenced_from=FENCED_FROM))
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+def _check_rights(context: Context, request: InitProducerIdRequest) -> None:
+    """Raise KafkaError unless the client may have a producer: it must have the right to write something."""
+    if request.transactional_id is not None:
+        check(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        return
+    rights = context.session.rights
+    if rights is not None and not rights.may_on_any(AclOperation.WRITE, ResourceType.TOPIC):
+        check(context, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
 
 
 async def _start(context: Context, request: InitProducerIdRequest, transactional_id: str) -> Producer:
@@ -47,4 +61,10 @@ async def _start(context: Context, request: InitProducerIdRequest, transactional
     )
 
 
-API = Api(ApiKey.INIT_PRODUCER_ID, 0, 5, handle)
+API = Api(
+    ApiKey.INIT_PRODUCER_ID,
+    0,
+    5,
+    handle,
+    needs=(each_transactional_id(AclOperation.WRITE), each_topic(AclOperation.WRITE)),
+)

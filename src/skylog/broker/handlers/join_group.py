@@ -7,10 +7,12 @@ From version 4 on a new member first gets an id, with which it joins (KIP-394). 
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import group
 from skylog.errors import KafkaError
 from skylog.groups import JoinRequest, JoinResponse
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from skylog.security.acl import AclOperation
 
 
 async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
@@ -55,4 +57,12 @@ def _response(context: Context, result: JoinResponse) -> JoinGroupResponse:
     )
 
 
-API = Api(ApiKey.JOIN_GROUP, 0, 9, handle, may_wait=True)
+API = Api(
+    ApiKey.JOIN_GROUP,
+    0,
+    9,
+    handle,
+    may_wait=True,
+    needs=(group(AclOperation.READ),),
+    refuse=lambda request, code: JoinGroupResponse(error_code=code, member_id=request.member_id),
+)

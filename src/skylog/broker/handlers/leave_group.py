@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import group
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from skylog.security.acl import AclOperation
 
 
 async def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
@@ -36,4 +38,4 @@ def _leave(context: Context, group_id: str, member_id: str, instance_id: str | N
     return ErrorCode.NONE
 
 
-API = Api(ApiKey.LEAVE_GROUP, 0, 5, handle)
+API = Api(ApiKey.LEAVE_GROUP, 0, 5, handle, needs=(group(AclOperation.READ),))

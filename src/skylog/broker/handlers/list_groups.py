@@ -9,11 +9,14 @@ from itertools import chain
 from typing import Final
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import may
+from skylog.broker.security.needs import each_group
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode
 from skylog.groups import AnyGroup, ConsumerGroup
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from skylog.security.acl import AclOperation, ResourceType
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -25,6 +28,7 @@ async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResp
     groups = chain.from_iterable(shard.all_groups() for shard in coordinator.shards())
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
+    sees_all = may(context, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     return ListGroupsResponse(
         error_code=error,
         groups=[
@@ -35,7 +39,9 @@ async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResp
                 group_type=_type(group),
             )
             async for group in cooperatively(groups)
-            if (not states or group.state.value.lower() in states) and (not types or _type(group) in types)
+            if (sees_all or may(context, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
+            and (not states or group.state.value.lower() in states)
+            and (not types or _type(group) in types)
         ],
     )
 
@@ -44,4 +50,4 @@ def _type(group: AnyGroup) -> str:
     return CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC
 
 
-API = Api(ApiKey.LIST_GROUPS, 0, 5, handle, has_large_answers=True)
+API = Api(ApiKey.LIST_GROUPS, 0, 5, handle, has_large_answers=True, needs=(each_group(AclOperation.DESCRIBE),))

@@ -20,6 +20,8 @@ from typing import Final
 
 from skylog.broker.api import Api, Context
 from skylog.broker.partition import Partition
+from skylog.broker.security.access import check_topic
+from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import TimeSlice
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
@@ -31,6 +33,7 @@ from skylog.protocol.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from skylog.security.acl import AclOperation
 from skylog.storage import Log, TimestampOffset, UncheckedError
 
 LATEST: Final = -1
@@ -66,6 +69,7 @@ async def _result(
     context: Context, topic: str, row: ListOffsetsPartition, read_committed: bool, is_repeated: bool
 ) -> ListOffsetsPartitionResponse:
     try:
+        check_topic(context, AclOperation.DESCRIBE, topic)
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic}-{row.partition_index} appears more than once")
         partition = context.broker.replicas.leader(topic, row.partition_index)
@@ -145,4 +149,4 @@ async def _find_time(context: Context, log: Log, timestamp: int) -> TimestampOff
             await broker.checks.run(log, unchecked)
 
 
-API = Api(ApiKey.LIST_OFFSETS, 1, 9, handle)
+API = Api(ApiKey.LIST_OFFSETS, 1, 9, handle, needs=(each_topic(AclOperation.DESCRIBE),))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import cluster
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.unique_names import unique_by_topic
 from skylog.cluster import TopicImage
@@ -18,6 +19,7 @@ from skylog.protocol.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from skylog.security.acl import AclOperation
 
 
 async def handle(context: Context, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
@@ -47,4 +49,4 @@ def _describe(topic: TopicImage, indexes: Container[int]) -> OngoingTopicReassig
     )
 
 
-API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, handle)
+API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, handle, needs=(cluster(AclOperation.DESCRIBE),))

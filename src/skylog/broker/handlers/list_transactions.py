@@ -8,11 +8,14 @@ from __future__ import annotations
 from typing import Final
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import may
+from skylog.broker.security.needs import each_transactional_id
 from skylog.broker.time_slice import TimeSlice
 from skylog.broker.unique_names import unique
 from skylog.errors import ErrorCode
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.list_transactions import ListedTransaction, ListTransactionsRequest, ListTransactionsResponse
+from skylog.security.acl import AclOperation, ResourceType
 from skylog.transactions import TransactionEntry, TransactionState
 
 STATES: Final = frozenset({*(state.value for state in TransactionState), "PrepareEpochFence"})
@@ -38,6 +41,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
                 (not states or entry.state.value in states)
                 and (not producers or entry.producer.producer_id in producers)
                 and _has_run_for(entry, request.duration_filter, now_ms)
+                and may(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
             ):
                 found.append(
                     ListedTransaction(
@@ -55,4 +59,11 @@ def _has_run_for(entry: TransactionEntry, duration_ms: int, now_ms: int) -> bool
     return not entry.state.is_idle and now_ms - entry.start_ms > duration_ms
 
 
-API = Api(ApiKey.LIST_TRANSACTIONS, 0, 1, handle, has_large_answers=True)
+API = Api(
+    ApiKey.LIST_TRANSACTIONS,
+    0,
+    1,
+    handle,
+    has_large_answers=True,
+    needs=(each_transactional_id(AclOperation.DESCRIBE),),
+)

@@ -14,7 +14,9 @@ from typing import Final
 from uuid import UUID
 
 from skylog.broker.api import Api, Context
-from skylog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from skylog.broker.authorized_operations import NOT_REQUESTED, operations_on, operations_on_cluster
+from skylog.broker.security.access import check_topic, may
+from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.topic_rows import encoder
@@ -31,6 +33,7 @@ from skylog.protocol.metadata import (
     MetadataResponseTopic,
 )
 from skylog.protocol.schema import ZERO_UUID, EncodedItems
+from skylog.security.acl import AclOperation, ResourceType
 
 MAX_CREATED: Final = 100
 """Topics that one request may create. The others are unknown, and clients request them again."""
@@ -41,6 +44,8 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
     lookup = _TopicLookup(context, request)
     if request.topics is None or (context.version == 0 and not request.topics):
         everything = list(broker.metadata.image.topics.values())
+        if context.session.rights is not None:
+            everything = [topic async for topic in cooperatively(everything) if _may_describe(context, topic.name)]
         topics = EncodedItems([lookup.describe(topic) async for topic in cooperatively(everything)])
     else:
         asked: dict[Hashable, MetadataRequestTopic] = {}
@@ -57,9 +62,13 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
         controller_id=NO_CONTROLLER if image.live_controller_id == NO_CONTROLLER else broker.identity.node_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            operations_on_cluster(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
+
+
+def _may_describe(context: Context, topic: str) -> bool:
+    return may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def _is_by_id(context: Context, asked: MetadataRequestTopic) -> bool:
@@ -86,7 +95,7 @@ class _TopicLookup:
         )
 
     def describe(self, topic: TopicImage) -> bytes:
-        return self._broker.topic_rows.row(topic, self._context.version, self._with_operations)
+        return self._broker.topic_rows.row(topic, self._context.version, self._operations(topic.name))
 
     async def find(self, asked: MetadataRequestTopic) -> bytes:
         image = self._broker.metadata.image
@@ -95,10 +104,13 @@ class _TopicLookup:
             name = image.names.get(asked.topic_id)
             if name is None:
                 return self._refuse(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+            if not _may_describe(self._context, name):
+                return self._refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, asked.topic_id)
         if name is None:  # versions 10 and 11 have ids, but cannot request by id: their response has no null name
             return self._refuse(ErrorCode.INVALID_REQUEST, "")
         topic = image.topics.get(name)
         try:
+            check_topic(self._context, AclOperation.DESCRIBE, name)
             return self.describe(topic if topic is not None else await self._create(name))
         except KafkaError as error:
             return self._refuse(error.code, name)
@@ -108,6 +120,8 @@ class _TopicLookup:
         check_topic_name(name)
         if self._may_create <= 0:
             return topics.get(name)
+        if not may(self._context, AclOperation.CREATE, ResourceType.CLUSTER):
+            check_topic(self._context, AclOperation.CREATE, name)
         self._may_create -= 1
         try:
             with as_kafka_errors():
@@ -117,12 +131,15 @@ class _TopicLookup:
                 return topics.get(name)
             raise
 
+    def _operations(self, name: str) -> int:
+        return operations_on(self._context, ResourceType.TOPIC, name) if self._with_operations else NOT_REQUESTED
+
     def _refuse(self, code: ErrorCode, name: str | None, topic_id: UUID = ZERO_UUID) -> bytes:
-        operations = TOPIC_OPERATIONS if self._with_operations and name is not None else NOT_REQUESTED
+        operations = NOT_REQUESTED if name is None else self._operations(name)
         row = MetadataResponseTopic(
             error_code=code, name=name, topic_id=topic_id, partitions=[], topic_authorized_operations=operations
         )
         return encoder(self._context.version)(row)
 
 
-API = Api(ApiKey.METADATA, 0, 12, handle)
+API = Api(ApiKey.METADATA, 0, 12, handle, needs=(each_topic(AclOperation.DESCRIBE),))

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from skylog.broker.api import Api, Context
 from skylog.broker.group_shard import MemberId
+from skylog.broker.security.access import check_topic
+from skylog.broker.security.needs import each_topic, group
 from skylog.broker.time_slice import TimeSlice
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import CommittedOffset
@@ -24,6 +26,7 @@ from skylog.protocol.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from skylog.protocol.txn_offset_commit import TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
+from skylog.security.acl import AclOperation
 
 Offsets = dict[TopicPartition, CommittedOffset]
 Errors = dict[TopicPartition, ErrorCode]
@@ -70,6 +73,7 @@ def _validate(
         errors[name] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         return
     try:
+        check_topic(context, AclOperation.READ, topic)
         context.broker.topics.partition(topic, row.partition_index)
     except KafkaError as error:
         errors[name] = error.code
@@ -93,6 +97,10 @@ async def response_topics(
     return found
 
 
+async def _refuse(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return await _response(request, {}, code)
+
+
 async def _response(request: OffsetCommitRequest, errors: Errors, default: ErrorCode) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=await response_topics(
@@ -101,4 +109,6 @@ async def _response(request: OffsetCommitRequest, errors: Errors, default: Error
     )
 
 
-API = Api(ApiKey.OFFSET_COMMIT, 2, 9, handle)
+API = Api(
+    ApiKey.OFFSET_COMMIT, 2, 9, handle, needs=(group(AclOperation.READ), each_topic(AclOperation.READ)), refuse=_refuse
+)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import check_topic, may
+from skylog.broker.security.needs import each_topic, group
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.unique_names import unique_by_topic
 from skylog.errors import ErrorCode, KafkaError
@@ -16,14 +18,18 @@ from skylog.protocol.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from skylog.security.acl import AclOperation, ResourceType
 
 
 async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     topics = unique_by_topic(
         (topic.name, (row.partition_index for row in topic.partitions)) for topic in request.topics
     )
+    allowed = {
+        topic: rows for topic, rows in topics.items() if may(context, AclOperation.READ, ResourceType.TOPIC, topic)
+    }
     try:
-        names = [TopicPartition(topic, index) for topic, indexes in topics.items() for index in indexes]
+        names = [TopicPartition(topic, index) for topic, indexes in allowed.items() for index in indexes]
         busy = await context.broker.coordinator.shard(request.group_id).delete_offsets(request.group_id, names)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
@@ -45,10 +51,11 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDelete
 
 def _outcome(context: Context, topic: str, index: int, busy: Collection[str]) -> ErrorCode:
     try:
+        check_topic(context, AclOperation.READ, topic)
         context.broker.topics.partition(topic, index)
     except KafkaError as error:
         return error.code
     return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in busy else ErrorCode.NONE
 
 
-API = Api(ApiKey.OFFSET_DELETE, 0, 0, handle)
+API = Api(ApiKey.OFFSET_DELETE, 0, 0, handle, needs=(group(AclOperation.DELETE), each_topic(AclOperation.READ)))

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import check, may
+from skylog.broker.security.needs import each_group, each_topic
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import CommittedOffset
@@ -28,6 +30,7 @@ from skylog.protocol.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from skylog.security.acl import AclOperation, ResourceType
 
 Wanted = list[tuple[str, list[int]]] | None
 Row = tuple[int, CommittedOffset]
@@ -36,6 +39,10 @@ Found = list[tuple[str, list[Row]]]
 _NO_COMMIT = CommittedOffset(NO_OFFSET, NO_EPOCH, "", -1)
 _UNSTABLE = CommittedOffset(NO_OFFSET, NO_EPOCH, "", -1)
 """Stands for an offset that an open transaction may change. Compared by identity."""
+_DENIED = CommittedOffset(NO_OFFSET, NO_EPOCH, "", -1)
+"""Stands for an offset of a topic that the client may not describe, likewise."""
+_ERRORS = {id(_UNSTABLE): ErrorCode.UNSTABLE_OFFSET_COMMIT, id(_DENIED): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+_NOTHING: Mapping[TopicPartition, CommittedOffset] = {}
 
 
 async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -108,6 +115,7 @@ async def _look_up(
     error = ErrorCode.NONE
     offsets: Mapping[TopicPartition, CommittedOffset]
     try:
+        check(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         shard = context.broker.coordinator.shard(group_id, may_be_empty=True)
         shard.check_fetch(group_id, *member)
         offsets = shard.offsets_of(group_id)
@@ -118,18 +126,23 @@ async def _look_up(
         if context.version >= 2:  # in version 1 the error is in the partitions
             wanted = []
     if wanted is None:
-        return error, _by_topic(offsets.items())
+        return error, [row for row in _by_topic(offsets.items()) if _may_describe(context, row[0])]
     return error, [
         (
             name,
-            [(index, offsets.get(TopicPartition(name, index), _NO_COMMIT)) async for index in cooperatively(indexes)],
+            [(index, known.get(TopicPartition(name, index), absent)) async for index in cooperatively(indexes)],
         )
         for name, indexes in wanted
+        for known, absent in [(offsets, _NO_COMMIT) if _may_describe(context, name) else (_NOTHING, _DENIED)]
     ]
 
 
 def _row_error(committed: CommittedOffset) -> ErrorCode:
-    return ErrorCode.UNSTABLE_OFFSET_COMMIT if committed is _UNSTABLE else ErrorCode.NONE
+    return _ERRORS.get(id(committed), ErrorCode.NONE)
+
+
+def _may_describe(context: Context, topic: str) -> bool:
+    return may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def _by_topic(offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> Found:
@@ -139,4 +152,11 @@ def _by_topic(offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> Foun
     return list(topics.items())
 
 
-API = Api(ApiKey.OFFSET_FETCH, 1, 9, handle, has_large_answers=True)
+API = Api(
+    ApiKey.OFFSET_FETCH,
+    1,
+    9,
+    handle,
+    has_large_answers=True,
+    needs=(each_group(AclOperation.DESCRIBE), each_topic(AclOperation.DESCRIBE)),
+)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.access import check_topic, may
+from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import KafkaError
 from skylog.protocol.apis import ApiKey
@@ -13,6 +15,7 @@ from skylog.protocol.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from skylog.security.acl import AclOperation, ResourceType
 
 
 async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
@@ -31,6 +34,8 @@ async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> Offs
 
 def _result(context: Context, topic: str, row: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
+        if not may(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            check_topic(context, AclOperation.DESCRIBE, topic)
         partition = context.broker.replicas.leader(topic, row.partition)
         partition.check_epoch(row.current_leader_epoch)
     except KafkaError as error:
@@ -40,4 +45,4 @@ def _result(context: Context, topic: str, row: OffsetForLeaderPartition) -> Epoc
     return EpochEndOffset(partition=row.partition, leader_epoch=epoch, end_offset=end_offset)
 
 
-API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, handle)
+API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, handle, needs=(each_topic(AclOperation.DESCRIBE),))

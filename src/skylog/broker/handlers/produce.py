@@ -25,8 +25,10 @@ from skylog.broker.api import Api, Context
 from skylog.broker.commits import Append
 from skylog.broker.new_leaders import NewLeaders
 from skylog.broker.partition import Partition
-from skylog.broker.producer_lanes import ProducerLanes
+from skylog.broker.producer_lanes import ProducerLanes, is_in_transaction
 from skylog.broker.rejected_batches import RejectedBatches
+from skylog.broker.security.access import may
+from skylog.broker.security.needs import each_topic, each_transactional_id
 from skylog.broker.transaction_verifier import first_batches
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import INTERNAL_TOPICS, TopicPartition
@@ -42,6 +44,7 @@ from skylog.protocol.produce import (
     TopicProduceResponse,
 )
 from skylog.protocol.produce_hot import ProduceCall, Stored, StoredRow, produce_reply, read_produce
+from skylog.security.acl import AclOperation, ResourceType
 from skylog.storage import AppendResult, RejectedRecordsError
 from skylog.transactions import Producer
 
@@ -79,7 +82,7 @@ def handle_frame(
     context: Context, frame: memoryview, position: int
 ) -> Reply | PendingReply | Awaitable[Reply | None] | None:
     call = read_produce(frame, position, context.version)
-    if call.transactional_id is not None:
+    if call.transactional_id is not None and _may_use_id(context, call):
         first = first_batches(context.broker, call)
         if first:
             return asyncio.shield(_verify_and_store(context, bytearray(frame), position, first))
@@ -128,6 +131,7 @@ def _append_all(context: Context, call: ProduceCall, stamps: Stamps) -> Outcome:
     broker = context.broker
     now_ms = broker.clock.now_ms()
     replicas, acks, rejected = broker.replicas, call.acks, context.session.rejected
+    rights = context.session.rights
     stored: Stored = []
     failures: Failures = {}
     uncommitted: list[Append] = []
@@ -135,11 +139,17 @@ def _append_all(context: Context, call: ProduceCall, stamps: Stamps) -> Outcome:
     opened_bytes = 0
     for topic, rows in call.topics:
         results: list[StoredRow] = []
+        if rights is not None and (denied := _denied(context, call, topic)) is not None:
+            failures.update({(topic, index): denied for index, _ in rows})
+            stored.append((topic, [(index, -1, -1, -1) for index, _ in rows]))
+            continue
         context.session.note_written(topic)
         for index, records in rows:
             try:
                 _check(topic, records, acks)
                 assert records is not None
+                if rights is not None and call.transactional_id is None and is_in_transaction(records):
+                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the transactional id is missing")
                 partition = replicas.leader(topic, index)
                 log = partition.log
                 if rejected is not None:
@@ -166,6 +176,21 @@ def _append_all(context: Context, call: ProduceCall, stamps: Stamps) -> Outcome:
     return Outcome(stored, failures, uncommitted, unopened)
 
 
+def _may_use_id(context: Context, call: ProduceCall) -> bool:
+    """Whether the client may write transactions with the id of a request."""
+    assert call.transactional_id is not None
+    return may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, call.transactional_id)
+
+
+def _denied(context: Context, call: ProduceCall, topic: str) -> KafkaError | None:
+    """Return why a client may not write to a topic, None if it may."""
+    if call.transactional_id is not None and not _may_use_id(context, call):
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not may(context, AclOperation.WRITE, ResourceType.TOPIC, topic):
+        return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return None
+
+
 def _note_rejected(context: Context, topic: str, index: int, records: memoryview, error: KafkaError) -> None:
     session = context.session
     if session.rejected is None:
@@ -189,7 +214,8 @@ def _learn_lane(context: Context, frame: memoryview, call: ProduceCall) -> None:
     ((topic, ((index, _),)),) = call.topics
     partition = broker.replicas.leader(topic, index)
     if session.lanes is None:
-        session.open_lanes(ProducerLanes(session.connection, broker.clock, broker.requests, context.version))
+        lanes = ProducerLanes(session.connection, broker.clock, broker.requests, context.version, session.rights)
+        session.open_lanes(lanes)
     assert session.lanes is not None
     session.lanes.learn(frame, context.version, call, partition)
 
@@ -326,4 +352,11 @@ def _note_failures(context: Context, failures: Failures) -> None:
         logger.log(level, "produce to %s-%d by %s: %s: %s", topic, index, context.client_id, error.code.name, error)
 
 
-API = Api(ApiKey.PRODUCE, 3, 11, handle_frame=handle_frame, advertised_from=0)
+API = Api(
+    ApiKey.PRODUCE,
+    3,
+    11,
+    handle_frame=handle_frame,
+    advertised_from=0,
+    needs=(each_topic(AclOperation.WRITE), each_transactional_id(AclOperation.WRITE)),
+)

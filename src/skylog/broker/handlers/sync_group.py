@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from skylog.broker.api import Api, Context
 from skylog.broker.group_shard import MemberId
+from skylog.broker.security.needs import group
 from skylog.errors import KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.sync_group import SyncGroupRequest, SyncGroupResponse
+from skylog.security.acl import AclOperation
 
 
 async def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
@@ -28,4 +30,4 @@ async def handle(context: Context, request: SyncGroupRequest) -> SyncGroupRespon
     )
 
 
-API = Api(ApiKey.SYNC_GROUP, 0, 5, handle, may_wait=True)
+API = Api(ApiKey.SYNC_GROUP, 0, 5, handle, may_wait=True, needs=(group(AclOperation.READ),))

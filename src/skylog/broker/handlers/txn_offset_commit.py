@@ -11,6 +11,7 @@ from typing import Final
 from skylog.broker.api import Api, Context
 from skylog.broker.group_shard import MemberId
 from skylog.broker.handlers.offset_commit import Errors, Offsets, response_topics, validate_all
+from skylog.broker.security.needs import each_topic, group, transactional_id
 from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.txn_offset_commit import (
@@ -19,6 +20,7 @@ from skylog.protocol.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from skylog.security.acl import AclOperation
 from skylog.transactions import Producer
 
 ABORTABLE_FROM: Final = 4
@@ -32,6 +34,10 @@ async def handle(context: Context, request: TxnOffsetCommitRequest) -> TxnOffset
     except KafkaError as error:
         return await _response(request, {}, _for_producer(error.code, context.version))
     return await _response(request, errors, ErrorCode.NONE)
+
+
+async def _refuse(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    return await _response(request, {}, code)
 
 
 async def _commit(context: Context, request: TxnOffsetCommitRequest, offsets: Offsets) -> None:
@@ -68,4 +74,11 @@ async def _response(request: TxnOffsetCommitRequest, errors: Errors, default: Er
     )
 
 
-API = Api(ApiKey.TXN_OFFSET_COMMIT, 0, 4, handle)
+API = Api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    0,
+    4,
+    handle,
+    needs=(transactional_id(AclOperation.WRITE), group(AclOperation.READ), each_topic(AclOperation.READ)),
+    refuse=_refuse,
+)

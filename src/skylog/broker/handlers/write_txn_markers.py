@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from skylog.broker.api import Api, Context
+from skylog.broker.security.needs import cluster
 from skylog.broker.transaction_markers import Decision, Results
 from skylog.broker.unique_names import unique_by_topic
+from skylog.errors import ErrorCode
 from skylog.model import TopicPartition
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.write_txn_markers import (
@@ -21,6 +23,7 @@ from skylog.protocol.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from skylog.security.acl import AclOperation
 from skylog.transactions import Producer
 
 
@@ -33,6 +36,15 @@ async def handle(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnM
             for marker, results in zip(request.markers, outcomes, strict=True)
         ]
     )
+
+
+def _refuse(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+    results = []
+    for marker in request.markers:
+        asked = unique_by_topic((topic.name, topic.partition_indexes) for topic in marker.topics)
+        codes = {TopicPartition(topic, index): code for topic, indexes in asked.items() for index in indexes}
+        results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=_rows(codes)))
+    return WriteTxnMarkersResponse(markers=results)
 
 
 async def _write(context: Context, marker: WritableTxnMarker) -> Results:
@@ -52,4 +64,11 @@ def _rows(results: Results) -> list[WritableTxnMarkerTopicResult]:
     return [WritableTxnMarkerTopicResult(name=topic, partitions=rows) for topic, rows in by_topic.items()]
 
 
-API = Api(ApiKey.WRITE_TXN_MARKERS, 0, 1, handle)
+API = Api(
+    ApiKey.WRITE_TXN_MARKERS,
+    0,
+    1,
+    handle,
+    needs=(cluster(AclOperation.CLUSTER_ACTION, AclOperation.ALTER),),
+    refuse=_refuse,
+)

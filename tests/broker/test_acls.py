@@ -1,0 +1,531 @@
+"""Access control lists: every API without rights and with exactly the declared ones, and what they reveal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+)
+from confluent_kafka.admin import AclOperation as NativeOperation
+from confluent_kafka.admin import ResourceType as NativeType
+
+from skylog.broker.api import Api
+from skylog.broker.handlers import APIS
+from skylog.broker.security.access import AccessControl
+from skylog.broker.session import Session
+from skylog.errors import ErrorCode
+from skylog.protocol.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from skylog.protocol.apis import ApiKey
+from skylog.protocol.consumer_group_describe import ConsumerGroupDescribeRequest
+from skylog.protocol.create_acls import AclCreation, CreateAclsRequest
+from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from skylog.protocol.describe_acls import DescribeAclsRequest
+from skylog.protocol.describe_cluster import DescribeClusterRequest
+from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from skylog.protocol.describe_topic_partitions import DescribeTopicPartitionsRequest
+from skylog.protocol.fetch import ReplicaState
+from skylog.protocol.init_producer_id import InitProducerIdRequest
+from skylog.protocol.list_groups import ListGroupsRequest
+from skylog.protocol.list_transactions import ListTransactionsRequest
+from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from skylog.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from skylog.security.acl import (
+    CLUSTER_NAME,
+    Acl,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    Resource,
+    ResourceType,
+)
+
+from .every_request import EVERY_REQUEST, Named
+from .process import BrokerThread, until
+from .raw import RawClient, batch_of, fetch_request, produce_request
+from .test_sasl import log_in_plainly, port_of
+
+OPEN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER}
+DENIALS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+SETTINGS = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.jaas.config": 'x.PlainLoginModule required user_walker="w" user_reader="r";',
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",  # the PLAINTEXT listener is the administrator's
+}
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+
+
+@pytest.fixture(scope="module")
+def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    with BrokerThread(tmp_path_factory.mktemp("acls"), SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(thread: BrokerThread) -> Iterator[RawClient]:
+    with RawClient(port_of(thread, "PLAINTEXT")) as client:
+        yield client
+
+
+@pytest.fixture
+def client(thread: BrokerThread) -> Iterator[RawClient]:
+    """A client without rights. Those that a test grants are taken away after it."""
+    with RawClient(port_of(thread, "SASL_PLAINTEXT")) as connection:
+        assert log_in_plainly(connection, "walker", "w").error_code == 0
+        yield connection
+    thread.run(access_of(thread).remove([AclFilter()]))
+
+
+def access_of(thread: BrokerThread) -> AccessControl:
+    access = thread.broker.access
+    assert access is not None
+    return access
+
+
+def grant(
+    thread: BrokerThread,
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name: str,
+    pattern: PatternType = LITERAL,
+    permission: Permission = Permission.ALLOW,
+) -> None:
+    acl = Acl(Resource(resource_type, pattern, name), "User:walker", "*", operation, permission)
+    thread.run(access_of(thread).add([acl]))
+
+
+def produce(client: RawClient, topic: str) -> int:
+    response = client.ask(produce_request(topic, batch_of(b"v")), 9)
+    code: int = response.responses[0].partition_responses[0].error_code
+    return code
+
+
+def make_names(admin: RawClient, suffix: str) -> Named:
+    """Create a topic with one record, a group with a commit, and a transactional id."""
+    named = Named(f"t-{suffix}", f"g-{suffix}", f"x-{suffix}")
+    admin.ask(MetadataRequest(topics=[MetadataRequestTopic(name=named.topic)]), 9)
+    assert (
+        admin.ask(produce_request(named.topic, batch_of(b"v")), 9).responses[0].partition_responses[0].error_code == 0
+    )
+
+    def has(request: Any, version: int) -> bool:
+        return {*codes(admin.ask(request, version))} == {0}
+
+    for key, value, kind in ((ApiKey.FIND_COORDINATOR, named.group, 0), (ApiKey.FIND_COORDINATOR, named[2], 1)):
+        request: Any = EVERY_REQUEST[key].request(named)
+        request.coordinator_keys, request.key_type = [value], kind
+        until(partial(has, request, 4), "there is a coordinator")
+    until(partial(has, EVERY_REQUEST[ApiKey.OFFSET_COMMIT].request(named), 8), "the offset is committed")
+    until(partial(has, EVERY_REQUEST[ApiKey.INIT_PRODUCER_ID].request(named), 4), "there is a producer")
+    return named
+
+
+def codes(message: Any) -> Iterator[int]:
+    """Return all error codes in a response."""
+    if isinstance(message, list):
+        for each in message:
+            yield from codes(each)
+    elif is_dataclass(message):
+        for field in fields(message):
+            value = getattr(message, field.name)
+            if field.name.endswith("error_code") and field.name != "topic_config_error_code":
+                yield value
+            elif isinstance(value, list):
+                yield from codes(value)
+
+
+def everything(thread: BrokerThread) -> Any:
+    """Return the metadata, the end of every log, and the groups."""
+
+    def look(broker: Any) -> Any:
+        ends = {each.name: (each.log.log_start_offset, each.log.log_end_offset) for each in broker.replicas.all()}
+        return ends, dict(broker.metadata.image.topics)
+
+    return thread.run(thread.broker._store.load("/")), thread.look(look)
+
+
+def test_every_api_declares_what_it_needs() -> None:
+    assert {api.key for api in APIS if not api.needs} == OPEN
+    assert {api.key for api in APIS} - OPEN == set(EVERY_REQUEST)
+
+
+@pytest.mark.parametrize("api", [api for api in APIS if api.needs], ids=lambda api: api.key.name)
+def test_every_api_needs_exactly_the_declared_rights(
+    thread: BrokerThread, admin: RawClient, client: RawClient, api: Api
+) -> None:
+    named = make_names(admin, api.key.name.lower())
+    case = EVERY_REQUEST[api.key]
+    before = everything(thread)
+    refused = client.ask(case.request(named), case.version)
+    assert everything(thread) == before
+    if case.error is not None:
+        assert {case.error} == {code for code in codes(refused) if code}
+    else:
+        assert set(codes(refused)) == {0}
+        assert all(not getattr(refused, field.name) for field in fields(refused))
+    names = {
+        TOPIC: named.topic + ("-new" if api.key is ApiKey.CREATE_TOPICS else ""),
+        GROUP: named.group,
+        CLUSTER: CLUSTER_NAME,
+        ResourceType.TRANSACTIONAL_ID: named.transactional_id,
+    }
+    if api.key is ApiKey.CONSUMER_GROUP_HEARTBEAT:
+        names[GROUP] = "consumer-" + named.group
+    for need in api.needs:
+        grant(thread, need.operations[0], need.resource, names[need.resource])
+    answered = client.ask(case.request(named), case.version)
+    assert not DENIALS & {*codes(answered)}
+    if case.error is None:
+        assert named.group in str(answered) or named.transactional_id in str(answered)
+
+
+@pytest.mark.parametrize(
+    "api",
+    [api for api in APIS if len(api.needs) > 1 and api.key is not ApiKey.INIT_PRODUCER_ID],
+    ids=lambda a: a.key.name,
+)
+def test_an_api_with_several_needs_refuses_if_the_first_is_missing(
+    thread: BrokerThread, admin: RawClient, client: RawClient, api: Api
+) -> None:
+    named = make_names(admin, "several-" + api.key.name.lower())
+    names = {TOPIC: named.topic, GROUP: named.group, ResourceType.TRANSACTIONAL_ID: named.transactional_id}
+    if api.key is ApiKey.CONSUMER_GROUP_HEARTBEAT:
+        names[GROUP] = "consumer-" + named.group
+    for need in api.needs[1:]:
+        grant(thread, need.operations[0], need.resource, names[need.resource])
+    case = EVERY_REQUEST[api.key]
+    assert DENIALS & {*codes(client.ask(case.request(named), case.version))}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.TXN_OFFSET_COMMIT],
+    ids=lambda key: key.name,
+)
+def test_offsets_need_a_right_to_the_topic_too(
+    thread: BrokerThread, admin: RawClient, client: RawClient, key: ApiKey
+) -> None:
+    named = make_names(admin, "offsets-" + key.name.lower())
+    grant(thread, AclOperation.ALL, GROUP, named.group)
+    grant(thread, AclOperation.ALL, ResourceType.TRANSACTIONAL_ID, named.transactional_id)
+    before = everything(thread)
+    case = EVERY_REQUEST[key]
+    assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in {*codes(client.ask(case.request(named), case.version))}
+    assert everything(thread) == before
+
+
+def test_errors_do_not_reveal_whether_a_topic_exists(admin: RawClient, client: RawClient) -> None:
+    named = make_names(admin, "revealed")
+    for key, case in EVERY_REQUEST.items():
+        if case.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED and key is not ApiKey.CREATE_TOPICS:
+            unknown = named._replace(topic="t-unknown1")
+            there, absent = (client.ask(case.request(each), case.version) for each in (named, unknown))
+            assert [*codes(there)] == [*codes(absent)], key.name
+
+
+def test_listings_leave_out_what_may_not_be_described(
+    thread: BrokerThread, admin: RawClient, client: RawClient
+) -> None:
+    seen, hidden = make_names(admin, "seen"), make_names(admin, "hidden")
+    for request, version in (
+        (MetadataRequest(topics=None), 9),
+        (DescribeTopicPartitionsRequest(topics=[]), 0),
+        (ListGroupsRequest(), 4),
+        (ListTransactionsRequest(), 0),
+    ):
+        assert "-seen" not in str(client.ask(request, version))
+    grant(thread, AclOperation.READ, TOPIC, "t-see", PREFIXED)
+    grant(thread, AclOperation.DESCRIBE, GROUP, seen.group)
+    grant(thread, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, seen.transactional_id)
+    assert [row.name for row in client.ask(MetadataRequest(topics=None), 9).topics] == [seen.topic]
+    pages = client.ask(DescribeTopicPartitionsRequest(topics=[]), 0)
+    assert [row.name for row in pages.topics] == [seen.topic]
+    assert [row.group_id for row in client.ask(ListGroupsRequest(), 4).groups] == [seen.group]
+    listed = client.ask(ListTransactionsRequest(), 0).transaction_states
+    assert [row.transactional_id for row in listed] == [seen.transactional_id]
+    grant(thread, AclOperation.DESCRIBE, GROUP, hidden.group)
+    for named, expected in ((seen, [seen.topic]), (hidden, [])):
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=named.group, topics=None)])
+        assert [row.name for row in client.ask(asked, 8).groups[0].topics] == expected
+
+
+def test_a_consumer_group_is_described_only_with_a_right_to_its_topics(
+    thread: BrokerThread, admin: RawClient, client: RawClient
+) -> None:
+    named = make_names(admin, "described")
+    joined = EVERY_REQUEST[ApiKey.CONSUMER_GROUP_HEARTBEAT]
+    until(lambda: admin.ask(joined.request(named), joined.version).error_code == 0, "the member has joined")
+    group = "consumer-" + named.group
+    request = ConsumerGroupDescribeRequest(group_ids=[group])
+    grant(thread, AclOperation.DESCRIBE, GROUP, group)
+    (found,) = client.ask(request, 1).groups
+    assert (found.error_code, found.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+    grant(thread, AclOperation.DESCRIBE, TOPIC, named.topic)
+    (found,) = client.ask(request, 1).groups
+    assert [member.subscribed_topic_names for member in found.members] == [[named.topic]]
+
+
+def test_operations_are_those_that_the_client_has(thread: BrokerThread, admin: RawClient, client: RawClient) -> None:
+    named = make_names(admin, "operations")
+    assert client.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 1).brokers
+    cluster = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    assert client.ask(cluster, 1).cluster_authorized_operations == 0
+    grant(thread, AclOperation.ALTER, CLUSTER, CLUSTER_NAME)
+    expected = 1 << AclOperation.ALTER | 1 << AclOperation.DESCRIBE
+    assert client.ask(cluster, 1).cluster_authorized_operations == expected
+    topic = MetadataRequest(topics=[MetadataRequestTopic(name=named.topic)], include_topic_authorized_operations=True)
+    assert client.ask(topic, 9).topics[0].topic_authorized_operations == 0
+    grant(thread, AclOperation.READ, TOPIC, named.topic)
+    expected = 1 << AclOperation.READ | 1 << AclOperation.DESCRIBE
+    assert client.ask(topic, 9).topics[0].topic_authorized_operations == expected
+
+
+def test_topics_by_id_are_refused_without_their_name(admin: RawClient, client: RawClient) -> None:
+    named = make_names(admin, "by-id")
+    topic_id = admin.topic(named.topic).topic_id
+    (row,) = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)]), 12).topics
+    assert (row.error_code, row.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=1000)
+    (result,) = client.ask(deletion, 6).responses
+    assert (result.error_code, result.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    fetched = client.ask(fetch_request(topic_id, 0), 13)
+    assert fetched.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not fetched.responses[0].partitions[0].records
+
+
+def test_a_new_topic_needs_the_right_to_create_it(thread: BrokerThread, client: RawClient) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="made")])
+    grant(thread, AclOperation.WRITE, TOPIC, "made")
+    assert client.ask(request, 9).topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    grant(thread, AclOperation.CREATE, TOPIC, "made")
+    assert client.ask(request, 9).topics[0].error_code == 0
+
+
+def test_followers_need_a_right_to_the_cluster(admin: RawClient, client: RawClient) -> None:
+    named = make_names(admin, "follower")
+    request = fetch_request(admin.topic(named.topic).topic_id, 0)
+    request.replica_state = ReplicaState(replica_id=1)
+    assert client.ask(request, 15).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_an_idempotent_producer_must_be_allowed_to_write_something(thread: BrokerThread, client: RawClient) -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    assert client.ask(request, 4).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    grant(thread, AclOperation.WRITE, TOPIC, "any", PREFIXED)
+    assert client.ask(request, 4).error_code == 0
+
+
+def test_decisions_are_remembered_until_a_rule_changes(
+    thread: BrokerThread, admin: RawClient, client: RawClient
+) -> None:
+    """A producer in a fast lane, and a consumer that waits, lose their rights at once."""
+    named = make_names(admin, "lanes")
+
+    grant(thread, AclOperation.WRITE, TOPIC, named.topic)
+    assert [produce(client, named.topic) for _ in range(3)] == [0, 0, 0]
+    sessions = thread.look(lambda broker: [each.handler for each in broker.listener.connections])
+    assert any(isinstance(each, Session) and each.lanes is not None and each.lanes._lanes for each in sessions)
+    grant(thread, AclOperation.WRITE, TOPIC, named.topic, permission=Permission.DENY)
+    end = admin.end_offset(named.topic)
+    assert produce(client, named.topic) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert admin.end_offset(named.topic) == end
+    grant(thread, AclOperation.READ, TOPIC, named.topic)
+    client.send(fetch_request(named.topic, end, max_wait_ms=20_000), 12)
+    assert not client.has_answer(0.1)
+    grant(thread, AclOperation.READ, TOPIC, named.topic, permission=Permission.DENY)
+    assert (
+        admin.ask(produce_request(named.topic, batch_of(b"secret")), 9).responses[0].partition_responses[0].error_code
+        == 0
+    )
+    (row,) = client.receive().responses[0].partitions
+    assert (row.error_code, bool(row.records)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+
+
+def test_records_of_a_transaction_need_a_right_to_its_id(
+    thread: BrokerThread, admin: RawClient, client: RawClient
+) -> None:
+    """Also without an id, and in a fast lane: otherwise a writer could join the open transaction of another."""
+    named = make_names(admin, "transaction")
+    started = admin.ask(EVERY_REQUEST[ApiKey.INIT_PRODUCER_ID].request(named), 4)
+    assert started.error_code == 0
+    added: Any = EVERY_REQUEST[ApiKey.ADD_PARTITIONS_TO_TXN].request(named)
+    added.v3_and_below_producer_id = started.producer_id
+    added.v3_and_below_producer_epoch = started.producer_epoch
+    until(lambda: set(codes(admin.ask(added, 3))) == {0}, "the transaction has begun")
+
+    def produce_in_transaction(by: RawClient, sequence: int, transactional_id: str | None) -> int:
+        batch = batch_of(
+            b"v",
+            producer_id=started.producer_id,
+            producer_epoch=started.producer_epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        request = produce_request(named.topic, batch)
+        request.transactional_id = transactional_id
+        code: int = by.ask(request, 9).responses[0].partition_responses[0].error_code
+        return code
+
+    assert produce_in_transaction(admin, 0, named.transactional_id) == 0
+    grant(thread, AclOperation.WRITE, TOPIC, named.topic)
+    assert [produce(client, named.topic) for _ in range(2)] == [0, 0]  # opens a lane
+    end = admin.end_offset(named.topic)
+    for transactional_id in (None, named.transactional_id):
+        code = produce_in_transaction(client, 1, transactional_id)
+        assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert admin.end_offset(named.topic) == end
+    grant(thread, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, named.transactional_id)
+    assert produce_in_transaction(client, 1, named.transactional_id) == 0
+
+
+def test_brokers_need_a_right_to_the_cluster_to_verify_transactions(
+    thread: BrokerThread, admin: RawClient, client: RawClient
+) -> None:
+    named = make_names(admin, "verified")
+    row = AddPartitionsToTxnTransaction(
+        transactional_id=named.transactional_id,
+        producer_id=0,
+        producer_epoch=0,
+        verify_only=True,
+        topics=[AddPartitionsToTxnTopic(name=named.topic, partitions=[0])],
+    )
+    request = AddPartitionsToTxnRequest(transactions=[row])
+    assert client.ask(request, 4).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    grant(thread, AclOperation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+    assert not DENIALS & {*codes(client.ask(request, 4))}
+
+
+def test_settings_of_brokers_and_new_topics_may_be_rights_to_the_cluster(
+    thread: BrokerThread, client: RawClient
+) -> None:
+    describe = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="")])
+    create: Any = EVERY_REQUEST[ApiKey.CREATE_TOPICS].request(Named("by-cluster", "", ""))
+    for request, version, operation in (
+        (describe, 4, AclOperation.DESCRIBE_CONFIGS),
+        (create, 7, AclOperation.CREATE),
+    ):
+        assert DENIALS & {*codes(client.ask(request, version))}
+        grant(thread, operation, CLUSTER, CLUSTER_NAME)
+        assert not DENIALS & {*codes(client.ask(request, version))}
+    assert client.ask(create, 7).topics[0].configs in (None, [])  # they need DESCRIBE_CONFIGS on the topic
+
+
+def test_a_large_request_is_checked_like_a_small_one(client: RawClient) -> None:
+    creation = AclCreation(
+        resource_type=2, resource_name="t" * 200, principal="User:walker", host="*", operation=2, permission_type=3
+    )
+    results = client.ask(CreateAclsRequest(creations=[creation] * 1000), 3).results
+    assert {row.error_code for row in results} == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+
+
+def test_rules_outlive_the_broker(tmp_path: Path) -> None:
+    acl = Acl(Resource(TOPIC, PREFIXED, "a/b:c é"), "User:CN=x,O=y", "10.0.0.1", AclOperation.ALL, Permission.DENY)
+    with BrokerThread(tmp_path, SETTINGS) as running:
+        running.run(access_of(running).add([acl, acl]))
+    with BrokerThread(tmp_path, SETTINGS) as running, RawClient(port_of(running, "PLAINTEXT")) as admin:
+        assert running.look(lambda _: access_of(running).authorizer.acls()) == [acl]
+        found = admin.ask(EVERY_REQUEST[ApiKey.DESCRIBE_ACLS].request(Named("", "", "")), 3)
+        assert [(row.resource_name, row.pattern_type, len(row.acls)) for row in found.resources] == [("a/b:c é", 4, 1)]
+        wrong: Any = DescribeAclsRequest(
+            resource_type_filter=99,
+            resource_name_filter=None,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        )
+        assert admin.ask(wrong, 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_librdkafka_reads_and_writes_with_prefixed_rights(thread: BrokerThread) -> None:
+    bootstrap = f"127.0.0.1:{port_of(thread, 'SASL_PLAINTEXT')}"
+    login = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "PLAIN", "bootstrap.servers": bootstrap}
+    writer_login = login | {"sasl.username": "walker", "sasl.password": "w"}
+    reader_login = login | {"sasl.username": "reader", "sasl.password": "r"}
+    root = AdminClient({"bootstrap.servers": f"127.0.0.1:{port_of(thread, 'PLAINTEXT')}"})
+    rules = [
+        ("web-", NativeType.TOPIC, "walker", NativeOperation.WRITE),
+        ("web-", NativeType.TOPIC, "walker", NativeOperation.CREATE),
+        ("web-", NativeType.TOPIC, "reader", NativeOperation.READ),
+        ("report-", NativeType.GROUP, "reader", NativeOperation.READ),
+    ]
+    bindings = [
+        AclBinding(kind, name, ResourcePatternType.PREFIXED, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+        for name, kind, user, operation in rules
+    ]
+    for future in root.create_acls(bindings).values():
+        future.result(30)
+    try:
+        assert send(writer_login, "web-clicks", is_idempotent=True) is None
+        assert send(writer_login, "other") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert send(reader_login, "web-clicks") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert receive(reader_login, "web-clicks", "report-1") == b"v"
+        assert receive(reader_login, "web-clicks", "other") == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert receive(writer_login, "web-clicks", "report-1") == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        make_filter: Any = AclBindingFilter  # its types do not know None
+        anything = make_filter(
+            NativeType.ANY, None, ResourcePatternType.ANY, None, None, NativeOperation.ANY, AclPermissionType.ANY
+        )
+        described: Any = root.describe_acls(anything)
+        assert len(described.result(30)) == len(rules)
+        (removed,) = root.delete_acls([anything]).values()
+        assert len(removed.result(30)) == len(rules)
+        assert send(writer_login, "web-clicks") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    finally:
+        thread.run(access_of(thread).remove([AclFilter()]))
+
+
+def send(login: dict[str, str], topic: str, *, is_idempotent: bool = False) -> int | None:
+    """Send a message. Return the error, or None if it was stored."""
+    errors: list[Any] = []
+    settings: dict[str, Any] = {**login, "enable.idempotence": is_idempotent}
+    producer = Producer(settings, logger=logging.getLogger("librdkafka"))
+    producer.produce(topic, b"v", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(30)
+    return errors[0].code() if errors[0] is not None else None
+
+
+def receive(login: dict[str, str], topic: str, group: str) -> bytes | int:
+    """Return the first message of a topic, or the error."""
+    settings = login | {"group.id": group, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings, logger=logging.getLogger("librdkafka"))
+    try:
+        consumer.subscribe([topic])
+        found: list[Any] = []
+
+        def poll() -> bool:
+            message = consumer.poll(0.1)
+            if message is not None:
+                found.append(message)
+            return bool(found)
+
+        until(poll, "a message or an error arrives")
+        error = found[0].error()
+        value: bytes | int = found[0].value() if error is None else error.code()
+        return value
+    finally:
+        consumer.close()
