@@ -7,8 +7,16 @@ from __future__ import annotations
 
 import os
 import random
+from datetime import UTC, datetime
 
 VARIABLE = "SKYLOG_SEED"
+
+
+def seed_of_the_day() -> int:
+    """What the environment says, otherwise another number every day: the same for all who run the tests on it."""
+    number = int(os.environ.get(VARIABLE) or f"{datetime.now(UTC):%Y%m%d}00")
+    print(f"{VARIABLE}={number}")
+    return number
 
 
 def seed() -> int:

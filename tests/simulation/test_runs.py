@@ -20,7 +20,7 @@ from skylog.simulation.seeds import run_seed
 from skylog.simulation.shrinking import shortest_plan
 from skylog.simulation.world import World
 from tests.proof import proof, some
-from tests.seeds import seed
+from tests.seeds import seed_of_the_day
 
 FIXED = (1, 2, 5, 9, 10, 16, 22)
 """Every workload, and most kinds of faults."""
@@ -64,7 +64,7 @@ def test_a_seed_that_once_failed_violates_nothing(number: int) -> None:
 
 
 def test_fresh_seeds_violate_nothing() -> None:
-    first = seed()
+    first = seed_of_the_day()
     for number in range(first, first + proof(500, 3)):
         result = run_seed(number)
         assert not result.violations, show(result)
