@@ -106,3 +106,23 @@ def test_a_committed_duplicate_is_acknowledged_though_too_few_replicas_are_in_sy
         assert await code_of(members, 2) == ErrorCode.NOT_ENOUGH_REPLICAS
 
     in_cluster(tmp_path, scenario)
+
+
+def test_a_batch_before_the_first_rejected_one_takes_its_place() -> None:
+    """A new leader may lack a batch that the former one had stored, with the rejected one behind it."""
+    rejected, state = RejectedBatches(), ProducerState()
+    rejected.note(PLACE, memoryview(batch(1)), TOO_FEW)
+    rejected.check(PLACE, memoryview(batch(0)), state)
+    rejected.note(PLACE, memoryview(batch(0)), TOO_FEW)
+    with pytest.raises(KafkaError, match="too few"):
+        rejected.check(PLACE, memoryview(batch(1)), state)
+    rejected.check(PLACE, memoryview(batch(0)), state)
+    assert len(rejected) == 0
+
+
+def test_sequences_that_begin_again_keep_their_order() -> None:
+    rejected, state = RejectedBatches(), ProducerState()
+    rejected.note(PLACE, memoryview(batch(0x7FFFFFFF)), TOO_FEW)
+    with pytest.raises(KafkaError, match="too few"):
+        rejected.check(PLACE, memoryview(batch(0)), state)
+    rejected.check(PLACE, memoryview(batch(0x7FFFFFFE)), state)

@@ -28,6 +28,7 @@ FIXED = (1, 2, 5, 9, 10, 16, 22)
 ONCE_FAILED = {
     64: "others had compacted what was damaged here, so it was never repaired",
     256: "a failed read of an emptied batch was a traceback",
+    188: "behind a batch that a new leader did not have, another one was stored, and it was refused for ever",
     1163: "a duplicate was refused while five later batches were stored, and was not recognized any more",
     1171: "the state of groups was unavailable until a scrub found the damaged batch",
 }
@@ -38,10 +39,11 @@ FOUND = {
     "KIP-101": 18,
     "KAFKA-7164": 668,
     "Redpanda-6018": 23,
-    "KAFKA-14139": 254,
+    "KAFKA-14139": 3,
     "KAFKA-2729": 410,
     "KAFKA-12751": 668,
     "KIP-101-logs": 668,
+    "KAFKA-10706": 16,
 }
 """A seed with which the simulation finds a bug whose mend is undone."""
 

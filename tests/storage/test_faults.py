@@ -63,6 +63,21 @@ def test_a_write_error_refuses_the_batch_and_the_next_one_gets_its_offset(home: 
     assert len(read_all(log)) == 4
 
 
+def test_a_disk_that_fails_while_the_end_of_a_read_is_looked_for_is_a_storage_error(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log = home.open()
+    for number in range(20):
+        home.append(log, a_batch(timestamp=number))
+    log = home.restart(log)
+    assert len(read_all(log)) == 20  # which checks the batches
+    home.disk.failing.add("read")
+    with pytest.raises(KafkaError) as caught:
+        log.read(0, 10_000, end_offset=10)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    home.disk.failing.clear()
+    assert present(log.read(0, 10_000, end_offset=10)).length < present(log.read(0, 10_000)).length
+
+
 def test_a_read_error_is_raised_and_the_next_read_succeeds(home: Home) -> None:
     log = home.open()
     for number in range(20):

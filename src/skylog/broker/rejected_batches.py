@@ -17,6 +17,7 @@ from skylog.records import HEADER_BYTES, BatchHeader
 from skylog.storage.producer_state import ProducerState
 
 _MAX_REMEMBERED: Final = 1000
+_SEQUENCES: Final = 1 << 31
 
 
 class _Rejected(NamedTuple):
@@ -43,10 +44,12 @@ class RejectedBatches:
             header = BatchHeader.read(batch)
             if header.base_sequence >= 0:
                 rejected = _Rejected(header.producer_id, header.producer_epoch, header.base_sequence, error)
-                self._first.setdefault(partition, rejected)
+                first = self._first.setdefault(partition, rejected)
+                if rejected[:2] == first[:2] and _is_before(rejected.sequence, first.sequence):
+                    self._first[partition] = rejected
 
     def check(self, partition: TopicPartition, batch: memoryview, producers: ProducerState) -> None:
-        """Raise the error of the rejected batch if it is missing before this one."""
+        """Raise the error of the rejected batch if it is missing before this one. One before that may be stored."""
         first = self._first.get(partition)
         if first is None or len(batch) < HEADER_BYTES:
             return
@@ -56,5 +59,10 @@ class RejectedBatches:
         is_other = (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch)
         if is_stored or is_other or header.base_sequence == first.sequence:
             del self._first[partition]
-        else:
+        elif not _is_before(header.base_sequence, first.sequence):
             raise first.error
+
+
+def _is_before(sequence: int, other: int) -> bool:
+    """Whether a sequence number comes before another one. They begin again after the largest one."""
+    return 0 < (other - sequence) % _SEQUENCES < _SEQUENCES // 2

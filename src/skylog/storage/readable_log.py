@@ -148,16 +148,16 @@ class ReadableLog:
             found = segment.read(offset, max_bytes, at_least_one)
             if found.position == segment.size_bytes:
                 raise InvalidBatchError(f"offset {offset} is missing")
+            if segment is active and found.position + found.length == active.size_bytes:
+                active.remember_end(self.log_end_offset)
+            if end_offset < self.log_end_offset and end_offset < self.end_of(segment):
+                readable_bytes = segment.position_of(end_offset) - found.position
+                if readable_bytes < found.length:
+                    return found._replace(length=readable_bytes)
         except InvalidBatchError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: {error}") from error
         except OSError as error:
             raise self._storage_error(error) from error
-        if segment is active and found.position + found.length == active.size_bytes:
-            active.remember_end(self.log_end_offset)
-        if end_offset < self.log_end_offset and end_offset < self.end_of(segment):
-            readable_bytes = segment.position_of(end_offset) - found.position
-            if readable_bytes < found.length:
-                return found._replace(length=readable_bytes)
         return found
 
     def _offset_after_empty(self, found: FileSlice) -> int | None:

@@ -213,7 +213,7 @@ class StoreSessions:
         try:
             while session is not None and not session.is_closed:
                 request = await read_frame(reader)
-                if session.name in self._cuts:
+                if session.name in self._cuts or session.is_closed:  # it may have expired during the wait
                     return
                 session.heard_at = _now()
                 await session.execute(request)
