@@ -506,7 +506,11 @@ class Replicas:
             logger.error("a change of replicas failed", exc_info=error)
 
     async def _run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        except RuntimeError as error:  # no more work is taken while the broker stops
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker is stopping") from error
+        return await running
 
 
 def _set_aside_all(logs: Iterable[Log]) -> list[Path]:
