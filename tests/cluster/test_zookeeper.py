@@ -342,7 +342,7 @@ def test_many_commits_are_applied_once_while_the_connection_is_lost_again_and_ag
             await working
             loaded = await session.load("/counters/")
             assert [entry.value["is"] for entry in loaded.values()] == [each] * 10
-            assert relay.connections > 2
+            assert relay.connections >= 2  # how often it was cut depends on how fast the machine is
             await until_current(watcher, session, "/counters/")
             await close(session)
 
