@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from skylog.errors import KafkaError
 from skylog.records import Codec, Record, build_batch, read_records
 from skylog.storage import Log
 from skylog.storage.clean_job import CleanJob
@@ -343,6 +345,32 @@ def test_a_crash_in_the_swap_leaves_old_or_new_but_not_both(tmp_path: Path, step
         assert found == full
     else:
         assert len(found) < len(full)
+
+
+def test_a_swap_that_fails_stops_the_log_and_the_next_opening_finishes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path, **COMPACT)
+    log = home.open()
+    for value in (b"1", b"2", b"3"):
+        put(home, log, (b"a", value), (b"b", value))
+        roll_and_flush(home, log)
+    job = job_for(home, log)
+    assert job is not None
+    [cleaned] = clean(job).segments
+    commit(log.directory, cleaned)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "disk error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("skylog.storage.log.move_in", fail)
+        with pytest.raises(OSError, match="disk error"):
+            log.replace(cleaned)
+    with pytest.raises(KafkaError, match="disk error"):
+        put(home, log, (b"a", b"4"))
+
+    assert replay(records_of(home.open())) == {b"a": b"3", b"b": b"3"}
 
 
 Pair = tuple[bytes, bytes | None]

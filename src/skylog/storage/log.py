@@ -314,7 +314,7 @@ class Log(ProducerLog):
         """
         base_offset = self._segments.base_offset
         paths = self.truncate_to(base_offset, now_ms)
-        with self._failing_half_way():
+        with self._failing_half_way("truncation"):
             with self.rewriting:
                 paths += self._segments.restart_at(offset, now_ms)
             self.log_start_offset = self.log_end_offset = self.high_watermark = offset
@@ -348,7 +348,7 @@ class Log(ProducerLog):
         if offset >= self.log_end_offset:
             self._truncate_epochs(offset)
             return []
-        with self._failing_half_way():
+        with self._failing_half_way("truncation"):
             replayed = self._take_replayed(offset)
             with self.rewriting:
                 self.truncations += 1
@@ -380,16 +380,16 @@ class Log(ProducerLog):
         return replayed
 
     @contextmanager
-    def _failing_half_way(self) -> Iterator[None]:
+    def _failing_half_way(self, step: str) -> Iterator[None]:
         """Refuse all appends after an error in this block: segments, offsets and producers may not match any more.
 
-        A resent batch would be taken for a duplicate of one that was cut off.
+        After a truncation, a resent batch would be taken for a duplicate of one that was cut off.
         """
         try:
             yield
         except OSError as error:
             self.failure = f"{self.directory}: {error}"
-            logger.error("%s: cannot be truncated, no more appends until a restart: %s", self.name, error)
+            logger.error("%s: %s failed, no more appends until a restart: %s", self.name, step, error)
             raise
 
     def _truncate_epochs(self, offset: int) -> None:
@@ -552,8 +552,9 @@ class Log(ProducerLog):
         old = self._segments.between(*cleaned)
         if not old or old[0].base_offset != cleaned.base_offset:
             return [swap_path(self.directory, cleaned)]
-        removed = [path for segment in old for path in segment.remove()]
-        move_in(self.directory, cleaned)
+        with self._failing_half_way("swapping in a compacted segment"):  # the next opening finishes the swap
+            removed = [path for segment in old for path in segment.remove()]
+            move_in(self.directory, cleaned)
         segment = Segment(self.directory, cleaned.base_offset, self._pool)
         segment.take_as_found(cleaned.end_offset)
         self._segments.replace(old, segment)
