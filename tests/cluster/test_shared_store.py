@@ -14,6 +14,7 @@ import pytest
 from skylog.cluster import Entry, MetadataStore, SessionExpiredError, VersionConflictError
 from skylog.cluster.shared_store import SharedSession, open_shared_store
 from skylog.errors import SkylogError
+from skylog.fastest_loop import run_on_fastest_loop
 from skylog.testing import wait_until
 from skylog.testing.store_server import StoreServer
 
@@ -106,6 +107,51 @@ def test_a_session_resumes_after_a_cut(server: StoreServer, silently: bool) -> N
         assert versions == [1, 2, 3, 4, 5]
         assert len([changed for changed in watcher.reported if "/brokers/1" in changed]) == 1
         assert expired == []
+
+    run(scenario)
+
+
+async def closed_connection(address: str) -> asyncio.StreamWriter:
+    """Return a connection whose end its owner has not noticed yet. uvloop raises if it is written to."""
+    host, _, port = address.partition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.close()
+    await writer.wait_closed()
+    return writer
+
+
+def test_a_request_on_a_connection_that_was_just_lost_is_sent_on_the_next_one(server: StoreServer) -> None:
+    async def scenario() -> None:
+        session = SharedSession(server.address, "lossy", PATIENT_MS)
+        await session.load("")
+        connection = session._writer
+        assert connection is not None
+        session._writer = await closed_connection(server.address)
+        committing = asyncio.ensure_future(commit(session, put("/a", 1)))
+        await asyncio.sleep(0)
+        connection.transport.abort()
+        await committing
+        assert server.entries().keys() == {"/a"}
+
+    run_on_fastest_loop(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_lost_connection_of_a_watcher_does_not_fail_the_commit_of_another_session(server: StoreServer) -> None:
+    async def lose_connection() -> None:
+        [session] = server._sessions._named("watching")
+        session._writer = await closed_connection(server.address)
+
+    async def scenario() -> None:
+        watching = SharedSession(server.address, "watching", PATIENT_MS)
+        watcher = Recorder()
+        await watching.watch("/", watcher)
+        server._thread.run(lose_connection())
+        other = await open_shared_store(server.address, "other", PATIENT_MS)
+        await commit(other, put("/a", 1))
+        assert watching._writer is not None
+        watching._writer.transport.abort()
+        await until_current(watcher, watching, "/")
+        assert any("/a" in changed for changed in watcher.reported)
 
     run(scenario)
 

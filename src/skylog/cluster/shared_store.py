@@ -142,7 +142,8 @@ class SharedSession:
     def _send(self, request: _Request) -> None:
         assert self._writer is not None
         request.sent_at = time.monotonic()
-        self._writer.write(request.frame)
+        if not self._writer.is_closing():  # otherwise the next connection sends it; uvloop's transport would raise
+            self._writer.write(request.frame)
 
     # -- the connection
 

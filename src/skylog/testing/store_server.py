@@ -82,10 +82,10 @@ class ServedSession:
         if self._writer is not None:
             self._writer.transport.abort()
         self._writer = writer
-        writer.write(encode({"session": self.id}))
+        _write(writer, encode({"session": self.id}))
         self._forget(seen)
         for _, frame in self._outbox:
-            writer.write(frame)
+            _write(writer, frame)
 
     def detach(self, writer: asyncio.StreamWriter | None = None) -> None:
         """Send nothing more, or not on this connection."""
@@ -132,7 +132,7 @@ class ServedSession:
     async def expire(self) -> None:
         await self.end()
         if self._writer is not None:
-            self._writer.write(encode({"expired": True}))
+            _write(self._writer, encode({"expired": True}))
             self._writer.close()
 
     def _answer(self, request: Value, body: Value) -> None:
@@ -140,7 +140,7 @@ class ServedSession:
         frame = encode({"number": self._last_number, "id": request["id"], **body})
         self._outbox.append((self._last_number, frame))
         if self._writer is not None:
-            self._writer.write(frame)
+            _write(self._writer, frame)
 
     def _forget(self, seen: int) -> None:
         while self._outbox and self._outbox[0][0] <= seen:
@@ -229,7 +229,7 @@ class StoreSessions:
         elif hello["session"] in self._sessions:
             session = self._sessions[hello["session"]]
         else:
-            writer.write(encode({"expired": True}))
+            _write(writer, encode({"expired": True}))
             return None
         session.heard_at = _now()
         session.attach(writer, hello["seen"])
@@ -247,6 +247,12 @@ class StoreSessions:
     async def _expire(self, session: ServedSession) -> None:
         self._sessions.pop(session.id, None)
         await session.expire()
+
+
+def _write(writer: asyncio.StreamWriter, frame: bytes) -> None:
+    """Send a frame, unless the connection is lost: uvloop raises then, in the middle of another session's commit."""
+    if not writer.is_closing():
+        writer.write(frame)
 
 
 def _now() -> float:
