@@ -1,8 +1,8 @@
 """librdkafka's clients of this process, and what becomes of them in the child of a fork.
 
-A child has none of librdkafka's threads, and the locks that they held stay locked. So a client of the parent must not be
-used there, and not be freed either: both can wait forever. Every client is created by `new_handle`, which remembers it.
-In a child all of them are kept, and `check_handle` rejects their use.
+A child has none of librdkafka's threads, and the locks that they held stay locked. So a client of the parent must
+neither be used nor freed there: both can wait forever. Every client is created by `new_handle`, which remembers it. In
+a child all of them are kept, and `check_handle` rejects their use.
 """
 
 from __future__ import annotations

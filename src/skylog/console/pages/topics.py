@@ -45,9 +45,7 @@ async def topics(request: Request) -> Page | ActionResult:
     snapshot = console.monitor.latest
     sizes = snapshot.metrics.by(SIZE, "topic")
     found = [
-        topic
-        for topic in everything
-        if text.lower() in topic.name.lower() and (with_internal or not topic.is_internal)
+        topic for topic in everything if text.lower() in topic.name.lower() and (with_internal or not topic.is_internal)
     ]
     is_by_retention = fields.text("sort", "").removeprefix("-") == "retention"
     configs = await console.topic_configs.of(topic.name for topic in found) if is_by_retention else {}
