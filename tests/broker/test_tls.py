@@ -31,7 +31,7 @@ from tests.security import certificates
 
 from .conftest import create_topic
 from .process import BrokerThread, until
-from .raw import RawClient, batch_of, fetch_request, produce_request, values_in
+from .raw import ClosedByBrokerError, RawClient, batch_of, fetch_request, produce_request, values_in
 
 BOTH = {"listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"}
 
@@ -290,7 +290,7 @@ def is_refused(port: int, context: ssl.SSLContext) -> bool:
         with TlsClient(port, context) as client:
             client.send(ApiVersionsRequest(), 0)
             return client.socket.recv(1) == b""
-    except (OSError, ssl.SSLError):
+    except (OSError, ssl.SSLError, ClosedByBrokerError):
         return True
 
 

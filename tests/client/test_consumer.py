@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer as BareProducer
 
 from skylog import Admin, Consumer, ConsumerGroups, Producer
-from skylog.client import BrokerUnreachableError, OffsetOutOfRangeError
+from skylog.client import BrokerUnreachableError, OffsetOutOfRangeError, membership
 from skylog.client.serializers import from_json
 from skylog.errors import ConfigError, SkylogError
 from skylog.model import TopicPartition
@@ -489,3 +490,18 @@ print("closed")
             broker.kill()
             output, _ = process.communicate("\n", timeout=patience(60))
     assert (process.returncode, output) == (0, "closed\n")
+
+
+def test_closing_ends_even_if_librdkafka_does_not(
+    skylog_bootstrap: str, letters: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While a rebalance is pending, librdkafka's `close` may never return."""
+    consumer = Consumer(letters, "stuck", skylog_bootstrap)
+    assert consumer.consume(1, 30)
+    leave, may_end = consumer._client.close, threading.Event()
+    monkeypatch.setattr(membership, "LEAVE_S", 0.1)
+    monkeypatch.setattr(consumer._membership, "_client", SimpleNamespace(close=may_end.wait))
+    consumer.close()
+    assert "group 'stuck' was not left within 0.1 s" in caplog.text
+    may_end.set()
+    leave()

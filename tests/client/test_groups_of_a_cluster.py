@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from skylog.client import Admin, ClusterAdmin, Connection, ConsumerGroups, ResetTo
+from skylog.client import Admin, ClusterAdmin, Connection, ConsumerGroups, ResetTo, offset_commits
 from skylog.model import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from skylog.testing import BrokerCluster, wait_until
 
@@ -56,5 +57,27 @@ def test_groups_are_not_waited_for_each_time_after_their_coordinator_is_gone(
     began = time.monotonic()
     assert names(groups) == ["readers"]
     assert time.monotonic() - began < TIMEOUT_S
+    cluster.start(coordinator)
+    cluster.wait_until_in_sync(CONSUMER_OFFSETS_TOPIC)
+
+
+def test_a_reset_goes_to_the_next_coordinator_when_its_own_dies_meanwhile(
+    cluster: BrokerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = ConsumerGroups(Connection(cluster.bootstrap, timeout_s=30))
+    plan = groups.plan_reset("late", ResetTo.EARLIEST, wanted={"orders": None})
+    coordinator = cluster.leader_of(CONSUMER_OFFSETS_TOPIC)
+    commit, attempts = offset_commits.commit_offsets, []
+
+    def kill_and_commit(*args: Any) -> Any:
+        attempts.append(args)
+        if len(attempts) == 1:
+            cluster.kill(coordinator)
+        return commit(*args)
+
+    monkeypatch.setattr(offset_commits, "commit_offsets", kill_and_commit)
+    groups.reset(plan)
+    assert len(attempts) > 1
+    assert groups.describe_groups(["late"])[0].partitions[0].committed_offset == 0
     cluster.start(coordinator)
     cluster.wait_until_in_sync(CONSUMER_OFFSETS_TOPIC)

@@ -147,37 +147,55 @@ def test_what_cannot_be_sent_at_exit_is_logged_and_does_not_delay_it_further() -
     assert time.monotonic() - began < patience(15)  # the producers would wait for half a minute
 
 
+FORKS = 20
 FORK = """
-import os, sys
+import os, signal, sys, threading
 from skylog.client import Producer
 from skylog.events import EventLog
+
 events = EventLog(Producer(sys.argv[1]), topic=sys.argv[2])
-events.fire("parent.before")
-events.flush()  # a fork in the middle of a call of another thread is not what is tested here
+has_forked = threading.Event()
+
+def fire_on():
+    step = 0
+    while not has_forked.wait(0.001):
+        events.fire(f"parent.{step}")
+        step += 1
+    events.fire(f"parents: {step}")
+
+other = threading.Thread(target=fire_on)
+other.start()
 children = []
-for number in range(2):
+for number in range(int(sys.argv[3])):
+    events.fire("fork")
     child = os.fork()
     if child == 0:
-        for step in range(100):
-            events.fire(f"child.{number}.{step}")
-        sys.exit(0 if events.stats().fired == 100 else 1)
+        signal.alarm(60)  # ends a child that hangs
+        with events.request():
+            for step in range(10):
+                events.fire(f"child.{number}.{step}")
+        sys.exit(0 if events.stats().fired == 10 else 1)
     children.append(child)
 codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-events.fire("parent.after")
-sys.exit(codes != [0, 0])
+has_forked.set()
+other.join()
+sys.exit(f"exit codes: {codes}" if any(codes) else 0)
 """
 
 
-def test_forked_workers_send_only_their_own_events(broker: BrokerProcess, topic: str) -> None:
-    command = [sys.executable, "-c", FORK, broker.bootstrap, topic]
-    done = subprocess.run(command, capture_output=True, timeout=60, text=True)
+def test_workers_that_are_forked_with_events_in_flight_send_only_their_own(broker: BrokerProcess, topic: str) -> None:
+    """Also while another thread of the parent fires, and while librdkafka connects."""
+    command = [sys.executable, "-c", FORK, broker.bootstrap, topic, str(FORKS)]
+    done = subprocess.run(command, capture_output=True, timeout=patience(120), text=True)
     assert done.returncode == 0, done.stderr
     names = names_in(broker.bootstrap, topic)
-    assert len(names) == 202
-    for number in range(2):
+    for number in range(FORKS):
         mine = [name for name in names if name.startswith(f"child.{number}.")]
-        assert mine == [f"child.{number}.{step}" for step in range(100)]
-    assert [name for name in names if name.startswith("parent")] == ["parent.before", "parent.after"]
+        assert mine == [f"child.{number}.{step}" for step in range(10)]
+    steps = [name for name in names if name.startswith("parent.")]
+    assert steps == [f"parent.{step}" for step in range(len(steps))]
+    assert f"parents: {len(steps)}" in names
+    assert names.count("fork") == FORKS
 
 
 def test_an_event_that_is_too_large_is_refused_and_counted(

@@ -97,7 +97,10 @@ def test_a_refused_connection_is_an_error_that_names_the_address() -> None:
     ids=["silence", "negative size", "huge size", "another id", "cut short"],
 )
 def test_a_server_that_is_no_broker_is_an_error(answer: bytes, reason: str) -> None:
+    kept = []  # since Python 3.13, a writer without references closes its connection
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        kept.append(writer)
         await reader.read(100)
         writer.write(answer)
         await writer.drain()

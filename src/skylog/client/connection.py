@@ -14,20 +14,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka.admin import AdminClient
 
 from skylog.client.errors import BrokerUnreachableError
+from skylog.client.handles import Handle, check_handle, new_handle
 from skylog.client.kafka_settings import as_librdkafka, configured_by_environment
 from skylog.errors import ConfigError, ErrorCode, KafkaError, SkylogError
 
 if TYPE_CHECKING:
     from skylog.net.peer import PeerSecurity
-
-Client = TypeVar("Client", AdminClient, Producer, Consumer)
 
 logger = logging.getLogger(__name__)
 logger.addHandler(logging.NullHandler())
@@ -178,10 +177,10 @@ class Connection:
     def consumer(self, settings: Mapping[str, object]) -> Consumer:
         return self._make(Consumer, settings)
 
-    def _make(self, kind: type[Client], settings: Mapping[str, object]) -> Client:
+    def _make(self, kind: type[Handle], settings: Mapping[str, object]) -> Handle:
         try:
             with _deferred_interrupt():
-                return kind(self._settings(settings))
+                return new_handle(kind, self._settings(settings))
         except KafkaException as error:
             raise ConfigError(f"librdkafka refuses the configuration: {_library_error(error).str()}") from error
 
@@ -191,6 +190,7 @@ class Connection:
         Raises BrokerUnreachableError, after about a second if the connection is refused. Always requests all topics:
         a request for one topic would create it on a cluster with auto-creation.
         """
+        check_handle(client)
         started = time.monotonic()
         while True:
             try:

@@ -18,6 +18,7 @@ from skylog.client.admin import Admin
 from skylog.client.connection import Connection
 from skylog.client.engine import Engine
 from skylog.client.errors import TopicNotFoundError
+from skylog.client.handles import check_handle, is_inherited
 from skylog.client.inbox import MAX_MESSAGES, Inbox
 from skylog.client.membership import Membership, Start
 from skylog.client.message import Message
@@ -138,6 +139,7 @@ class Consumer(Generic[ValueT]):
         """Commit if due, poll librdkafka so that the member stays alive, and fetch messages if none are buffered."""
         if self._stopped:
             return
+        check_handle(self._client)
         self._finish_current()
         if self._inbox.ready:
             self._fill(0, 1)
@@ -258,12 +260,14 @@ class Consumer(Generic[ValueT]):
     def _check_open(self) -> None:
         if self._closed:
             raise SkylogError("this consumer is closed; create a new one")
+        check_handle(self._client)
 
     # -- seeking
 
     @property
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are assigned to this member."""
+        check_handle(self._client)
         return self._membership.assignment
 
     @property
@@ -273,16 +277,19 @@ class Consumer(Generic[ValueT]):
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Continue at an offset of a partition that is assigned to this member."""
+        self._check_open()
         self._membership.move({TopicPartition(topic, partition): offset})
 
     def rewind(self) -> None:
         """Continue at the oldest message of every partition that is assigned to this member."""
+        self._check_open()
         owned = self._membership.wait_for_assignment()
         ranges = Admin(self._connection).offset_ranges(owned)
         self._membership.move({key: ranges[key].start_offset for key in owned})
 
     def seek_to_time(self, timestamp_ms: int) -> None:
         """Continue at the first message at or after a time, or at the end, in every partition of this member."""
+        self._check_open()
         owned = self._membership.wait_for_assignment()
         admin = Admin(self._connection)
         found, ranges = admin.offsets_at(owned, timestamp_ms), admin.offset_ranges(owned)
@@ -355,7 +362,7 @@ class Consumer(Generic[ValueT]):
         self._tracker.on_commit(error, partitions)
 
     def _leave(self) -> None:
-        if self._closed:
+        if self._closed or is_inherited(self._client):  # the parent of a fork is the member, not its child
             return
         self._stopped = self._closed = True
         if not self._inbox.is_interrupted:
@@ -363,7 +370,7 @@ class Consumer(Generic[ValueT]):
                 self._inbox.fill(0, 1)
         if self._commit_mode != "manual":
             self._commit_quietly(wait=True)
-        self._client.close()  # leaves the group, which revokes the partitions
+        self._membership.leave()
         if self._tier is not None and self._engine is not None:
             self._tier.close()
             self._engine.close(_ATTEMPTS_S)

@@ -95,6 +95,9 @@ class Delivery:
     def _await(self, timeout_s: float | None) -> None:
         settled = threading.Event()
         engine: Any = self._state
+        if engine.is_inherited:
+            self._state = DeliveryError(self.topic, None, "the parent process sends it", may_be_stored=True)
+            return
         self.add_done_callback(lambda _: settled.set())
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not settled.wait(_CHECK_S if deadline is None else min(_CHECK_S, max(deadline - time.monotonic(), 0))):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import logging
 import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +20,7 @@ from skylog.client.admin import Admin
 from skylog.client.connection import Connection
 from skylog.client.delivery import Delivery, run_callback
 from skylog.client.errors import BrokerUnreachableError, DeliveryError
+from skylog.client.handles import keep_handle
 from skylog.client.tier import ProducerTierFactory
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 
@@ -36,6 +37,7 @@ _NEVER: Final = -1e9
 _CREATE_TOPIC_EVERY_S: Final = 5.0
 _ANY_PARTITION: Final = -1
 _IDLE_S: Final = 0.02
+_CONNECT_S: Final = 1.0
 
 # After these errors it is unknown whether the broker has stored the message.
 _UNKNOWN_OUTCOME: Final = frozenset(
@@ -66,7 +68,9 @@ class Engine:
         self.failed_count = 0
         self.sent_count = 0
         self.unfinished: Transaction | None = None  # ended, but librdkafka does not know the result yet
+        self.is_inherited = False  # in the child of a fork: the parent sends the messages, and gets their results
         self.is_awaited = False  # then this thread polls all the time: a sender that awaits each result does not
+        self._started_s = time.monotonic()
         self._polling = threading.Lock()
         self.waiters: dict[Delivery, list[Callable[[Delivery], None]]] = {}
         self._waiting = threading.Lock()
@@ -150,10 +154,11 @@ class Engine:
         """Stop the thread as soon as every message has a result. No more messages may be sent."""
         self._stopping = True
 
-    def leak_after_fork(self) -> None:
-        """Never free librdkafka's handle in the child of a fork: its threads are gone, and freeing waits for them."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.client))
-        _engines.discard(self)
+    @property
+    def is_connecting(self) -> bool:
+        """Whether it has just started and the first messages are on their way."""
+        is_new = time.monotonic() - self._started_s < _CONNECT_S
+        return is_new and not self.delivered_count and not self.failed_count and len(self.client) > 0
 
     def publish(self, topic: str, value: bytes, done: Callable[[bool], None]) -> None:
         """Send a report of the audit; see `tier.Publish`. Reports are not audited and not counted."""
@@ -260,6 +265,25 @@ def _close_at_exit() -> None:
         left = engine.close(max(deadline - time.monotonic(), POLL_S))
         if left:
             logger.error("%d messages were not delivered before the process exited", left)
+            keep_handle(engine.client)  # freeing it waits for a thread that may be looking for a host
+
+
+def _let_connect() -> None:
+    """Called before a fork: wait until new producers have connected, for a second at most.
+
+    librdkafka resolves host names in its threads, and the C library holds a lock meanwhile. A child that is forked at
+    that moment can never resolve a name.
+    """
+    for engine in tuple(_engines):
+        while engine.is_connecting:
+            time.sleep(_IDLE_S / 10)
+
+
+def _leave_to_parent() -> None:
+    """Called in the child of a fork: what the parent has sent is not this process's concern."""
+    for engine in tuple(_engines):
+        engine.is_inherited = True
+    _engines.clear()
 
 
 def _close_with_the_worker() -> None:
@@ -271,3 +295,5 @@ def _close_with_the_worker() -> None:
 
 
 atexit.register(_close_at_exit)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_let_connect, after_in_child=_leave_to_parent)

@@ -140,18 +140,33 @@ class ConsumerGroups:
         return ResetPlan(group, tuple(moves))
 
     def reset(self, plan: ResetPlan) -> None:
-        """Commit the offsets of a plan. The group must have no members; it is created if it does not exist."""
+        """Commit the offsets of a plan. The group must have no members; it is created if it does not exist.
+
+        If the coordinator goes away meanwhile, the same offsets are committed with the next one.
+        """
         name = plan.group.name
+        offsets = {move.partition: move.to_offset for move in plan.moves}
+        failed = self._retry(partial(self._commit, name, offsets))
+        for first, code in failed.items():
+            doing = f"{len(failed)} of {len(offsets)} partitions of group '{name}' could not be reset; {first}"
+            raise KafkaError(code, f"{doing}: {code.name}")
+
+    def _commit(self, name: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
+        """Commit offsets, and return the partitions that were rejected. Raises KafkaError for what is worth a retry."""
+        from skylog.client.offset_commits import commit_offsets
+        from skylog.net.peer import PeerError
+
         self._describe([name], self._topics())[0].check_inactive()
-        offsets = [LibraryPartition(*move.partition, move.to_offset) for move in plan.moves]
-        asked = [ConsumerGroupTopicPartitions(name, offsets)]
-        altered = self._client.alter_consumer_group_offsets(asked, request_timeout=self._connection.timeout_s)
-        rows = self._result(altered[name], f"cannot reset group '{name}'").topic_partitions
-        failed = [row for row in rows if row.error is not None]
-        if failed:
-            first = TopicPartition(failed[0].topic, failed[0].partition)
-            doing = f"{len(failed)} of {len(rows)} partitions of group '{name}' could not be reset; {first}"
-            raise self._connection.error(failed[0].error, doing)
+        security = self._connection.peer_security()
+        try:
+            failed = commit_offsets(self._coordinators[name], name, offsets, self._connection.timeout_s, security)
+        except PeerError as error:
+            self._renew_client()
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot reset group '{name}': {error}") from error
+        for code in failed.values():
+            if code in _COORDINATOR_LOADING:
+                raise KafkaError(code, f"cannot reset group '{name}': {code.name}")
+        return failed
 
     def delete_groups(self, names: Sequence[str]) -> None:
         """Delete groups with their committed offsets. Deletes none of them if one does not exist or has members."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Final, Literal
@@ -10,12 +12,16 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaException
 from confluent_kafka import Consumer as LibraryConsumer
 from confluent_kafka import TopicPartition as LibraryPartition
 
+from skylog.client.handles import keep_handle
 from skylog.client.offset_tracker import OffsetTracker
 from skylog.errors import SkylogError
 from skylog.model import TopicPartition
 
 Start = Literal["earliest", "latest"] | Callable[[TopicPartition], int | None]
 
+logger = logging.getLogger(__name__)
+
+LEAVE_S: Final = 30.0
 _ATTEMPTS_S: Final = 30.0
 _WAIT_S: Final = 0.2
 
@@ -41,6 +47,35 @@ class Membership:
 
     def join(self, topics: list[str]) -> None:
         self._client.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def leave(self) -> None:
+        """Leave the group, which revokes the partitions. Returns after LEAVE_S in any case.
+
+        librdkafka's `close` may never return while a rebalance is pending. So it runs in a thread, which is abandoned
+        then: the group removes this member when its session times out.
+        """
+        failures: list[Exception] = []
+        leaving = threading.Thread(target=self._close, args=(failures,), name="skylog-leave", daemon=True)
+        leaving.start()
+        try:
+            leaving.join(LEAVE_S)
+        finally:
+            if leaving.is_alive():
+                keep_handle(self._client)
+        if leaving.is_alive():
+            logger.warning(
+                "group '%s' was not left within %g s; it removes this member when its session times out",
+                self._tracker.group,
+                LEAVE_S,
+            )
+        for failure in failures:
+            raise failure
+
+    def _close(self, failures: list[Exception]) -> None:
+        try:
+            self._client.close()
+        except Exception as error:
+            failures.append(error)
 
     @property
     def assignment(self) -> list[TopicPartition]:

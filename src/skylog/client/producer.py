@@ -330,10 +330,11 @@ class Producer:
         )
 
     def _after_fork(self) -> None:
-        if self._engine is not None:
-            self._engine.leak_after_fork()
+        """Begin anew in the child: the parent sends what was sent before the fork."""
         self._engine = self._closed_engine = self._partitioner = None
         self._starting = threading.Lock()
+        for sent in self._batches.values():
+            sent.clear()
 
 
 def _after_fork() -> None:

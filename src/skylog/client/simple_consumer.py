@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as LibraryPartition
 from skylog.client.admin import Admin
 from skylog.client.connection import Connection
 from skylog.client.errors import OffsetOutOfRangeError
+from skylog.client.handles import check_handle, is_inherited
 from skylog.client.inbox import MAX_MESSAGES, Inbox
 from skylog.client.message import Message
 from skylog.client.serializers import Deserializer, ValueT
@@ -110,13 +111,15 @@ class SimpleConsumer(Generic[ValueT]):
                 ready.popleft()
                 yield message
             if not self._closed:
+                check_handle(self._client)
                 self._fill(_WAIT_S)
 
     def close(self) -> None:
         """Close the connection. Nothing is committed."""
         self._closed = True
         self._inbox.ready.clear()
-        self._client.close()
+        if not is_inherited(self._client):
+            self._client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -139,6 +142,7 @@ class SimpleConsumer(Generic[ValueT]):
     def _check_open(self) -> None:
         if self._closed:
             raise SkylogError("this consumer is closed; create a new one")
+        check_handle(self._client)
 
     def _check_partition(self) -> None:
         topic, partition = self.topic_partition

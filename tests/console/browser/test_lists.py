@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from skylog import Admin
+from skylog import Admin, ConsumerGroups
+from skylog.client import ResetTo
 from skylog.testing import produce
 from tests.console.browser.conftest import NewPage
 from tests.console.conftest import RunningConsole
@@ -56,3 +57,27 @@ def test_a_phone_and_the_keyboard_reach_every_column(new_page: NewPage, console:
             overflow = "(it) => it.scrollWidth > it.clientWidth && getComputedStyle(it).overflowX !== 'auto'"
             assert not table.evaluate(overflow), path
         assert page.evaluate("document.documentElement.scrollWidth") <= 375, path
+
+
+def test_a_row_keeps_its_name_in_sight_on_a_phone(new_page: NewPage, console: RunningConsole) -> None:
+    """Whatever column the keyboard has moved to, in the list of groups as in any other."""
+    groups = ConsumerGroups(console.broker.bootstrap)
+    groups.reset(groups.plan_reset("listed-readers", ResetTo.EARLIEST, wanted={"listed-pears": None}))
+    page = new_page(console, viewport={"width": 375, "height": 740})
+    for path, name in (("/groups", "listed-readers"), ("/topics", "listed-pears")):
+        page.goto(path)
+        row = page.locator("tr", has=page.get_by_role("link", name=name, exact=True).first).first
+        expect(row).to_be_visible()
+        row.locator("td").last.scroll_into_view_if_needed()
+        place = row.locator("th").bounding_box()
+        last = row.locator("td").last.bounding_box()
+        assert place is not None
+        assert last is not None
+        assert 0 <= place["x"] < place["x"] + place["width"] <= 375, path
+        assert place["x"] + place["width"] - 1 <= last["x"] < 375, path
+        table = page.locator(".table").first
+        table.focus()
+        before = table.evaluate("(it) => it.scrollLeft")
+        assert before > 0, path
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_function("(before) => document.querySelector('.table').scrollLeft < before", arg=before)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 
 from skylog.client import ClusterDescription, ConfigValue, OffsetRange, Partition, Topic
 from skylog.console.cluster.client_pool import Clients
+from skylog.console.cluster.topic_configs import Values
 from skylog.console.monitoring import figures as figure
 from skylog.console.monitoring.cluster_snapshot import ClusterSnapshot
 from skylog.console.monitoring.history import History
@@ -43,19 +44,17 @@ async def topics(request: Request) -> Page | ActionResult:
     everything = await console.cluster.run(lambda clients: clients.admin.list_topics())
     snapshot = console.monitor.latest
     sizes = snapshot.metrics.by(SIZE, "topic")
-    figures = _TopicFigures(snapshot, console.monitor.history, sizes, sum(sizes.values()), snapshot.topic_lags)
     found = [
-        figures.row(topic)
-        for topic in everything
-        if text.lower() in topic.name.lower() and (with_internal or not topic.is_internal)
+        topic for topic in everything if text.lower() in topic.name.lower() and (with_internal or not topic.is_internal)
     ]
-    if fields.text("sort", "").removeprefix("-") == "retention":
-        found = await _with_configs(console, found)
-    ordered, sort = sort_rows(found, fields, _COLUMNS, "name")
+    is_by_retention = fields.text("sort", "").removeprefix("-") == "retention"
+    configs = await console.topic_configs.of(topic.name for topic in found) if is_by_retention else {}
+    figures = _TopicFigures(snapshot, console.monitor.history, sizes, sum(sizes.values()), snapshot.topic_lags, configs)
+    ordered, sort = sort_rows(found, fields, figures.columns(), "name")
     shown, paging = paginate(ordered, fields)
     document = {
         "filter": {"q": text, "sort": sort} | ({"internal": 1} if with_internal else {}),
-        "topics": await _with_configs(console, shown),
+        "topics": await _with_configs(console, [figures.row(topic) for topic in shown]),
         "known": len(everything),
         "internal": sum(topic.is_internal for topic in everything),
         "paging": paging,
@@ -65,23 +64,47 @@ async def topics(request: Request) -> Page | ActionResult:
 
 @dataclass(frozen=True, slots=True)
 class _TopicFigures:
-    """What the rows of the list are made of. Values are None for a topic that is newer than the snapshot."""
+    """What the rows of the list are made of. Values are None for a topic that is newer than the snapshot.
+
+    The list is sorted by one value of each topic. Only the topics of the page become rows.
+    """
 
     snapshot: ClusterSnapshot
     history: History
     sizes: Mapping[str, float]
     whole_bytes: float
     lags: Mapping[str, int]
+    configs: Mapping[str, Values]
+
+    def columns(self) -> Columns[Topic]:
+        return {
+            "name": attrgetter("name"),
+            "partitions": lambda topic: len(topic.partitions),
+            "messages": self._messages,
+            "in": lambda topic: self.history.last((figure.MESSAGES_IN, topic.name)),
+            "size": lambda topic: self.sizes.get(topic.name),
+            "share": lambda topic: self.sizes.get(topic.name),
+            "lag": lambda topic: self.lags.get(topic.name),
+            "retention": self._retention,
+        }
+
+    def _messages(self, topic: Topic) -> int | None:
+        known = self.snapshot.topics.get(topic.name)
+        return None if known is None else self.snapshot.messages(known)
+
+    def _retention(self, topic: Topic) -> float | None:
+        """Return the retention time as a number to sort by: forever is the longest."""
+        found = _number(self.configs.get(topic.name, {}).get("retention.ms"))
+        return None if found is None else inf if found < 0 else found
 
     def row(self, topic: Topic) -> dict[str, Any]:
         size_bytes = self.sizes.get(topic.name)
-        known = self.snapshot.topics.get(topic.name)
         return {
             "name": topic.name,
             "is_internal": topic.is_internal,
             "partitions": len(topic.partitions),
             "replication_factor": topic.replication_factor,
-            "messages": None if known is None else self.snapshot.messages(known),
+            "messages": self._messages(topic),
             "messages_in_per_s": self.history.last((figure.MESSAGES_IN, topic.name)),
             "size_bytes": size_bytes,
             "size_share": size_bytes / self.whole_bytes if size_bytes is not None and self.whole_bytes else None,
@@ -104,22 +127,6 @@ async def _with_configs(console: Console, rows: Sequence[dict[str, Any]]) -> lis
     ]
 
 
-def _retention(row: Mapping[str, Any]) -> float | None:
-    """Return the retention time as a number to sort by: forever is the longest."""
-    found: int | None = row.get("retention_ms")
-    return None if found is None else inf if found < 0 else found
-
-
-_COLUMNS: Final[Columns[dict[str, Any]]] = {
-    "name": itemgetter("name"),
-    "partitions": itemgetter("partitions"),
-    "messages": itemgetter("messages"),
-    "in": itemgetter("messages_in_per_s"),
-    "size": itemgetter("size_bytes"),
-    "share": itemgetter("size_share"),
-    "lag": itemgetter("lag"),
-    "retention": _retention,
-}
 _PARTITION_COLUMNS: Final[Columns[dict[str, Any]]] = {
     name: itemgetter(name)
     for name in ("partition", "start_offset", "end_offset", "messages", "size_bytes", "segments", "leader")
