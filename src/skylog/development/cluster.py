@@ -34,8 +34,9 @@ from skylog.development.cluster_console import ClusterConsole, open_console
 from skylog.development.plan import DEFAULT_BROKERS, ClusterPlan
 from skylog.development.ports import ANY_PORT, HOST, ClusterPorts, choose_ports, is_free
 from skylog.development.supervisor import ReportEvent, SupervisedPart, Supervisor
+from skylog.development.zookeeper_security import security_of
 from skylog.errors import SkylogError
-from skylog.security.development_set import CLIENT, SERVER, is_development_set, write_development_set
+from skylog.security.development_set import CLIENT, CLUSTER, is_development_set, write_development_set
 
 RESTART_AFTER_S: Final = 1.0
 _LOCK: Final = ".lock"
@@ -161,7 +162,13 @@ class DevelopmentCluster:
     def _start_zookeeper(self, port: int, lock: int) -> ZooKeeperServer:
         self._report("starting ZooKeeper")
         port = port if is_free(port) else ANY_PORT
-        server = self._zookeeper = ZooKeeperServer(self.data_dir / "zookeeper", HOST, port, inherited=[lock])
+        server = self._zookeeper = ZooKeeperServer(
+            self.data_dir / "zookeeper",
+            HOST,
+            port,
+            inherited=[lock],
+            security=None if self._secrets is None else security_of(self._secrets),
+        )
         server.start()
         self._supervise("ZooKeeper", server)
         return server
@@ -170,7 +177,7 @@ class DevelopmentCluster:
         self._report(f"starting {count} brokers" if count > 1 else "starting a broker")
         settings = self._plan.broker_settings(count)
         for broker in self.brokers.values():
-            broker.configure(self.zookeeper, settings, self._plan.log_level, self._file(SERVER))
+            broker.configure(self.zookeeper, settings, self._plan.log_level, self._file(CLUSTER))
         _at_once(_start_named, self.brokers.values())
         self._wait_until_formed()
         for node_id, broker in self.brokers.items():

@@ -19,8 +19,11 @@ LISTENER: Final = "SASL_SSL"
 MECHANISM: Final = "SCRAM-SHA-512"
 ADMIN: Final = "admin"
 SERVER: Final = "server.properties"
+CLUSTER: Final = "cluster.properties"
+"""The settings of a broker with a ZooKeeper that is secured with the same files."""
 CLIENT: Final = "client.properties"
-FILES: Final = ("ca.pem", "broker.pem", "client.pem", SERVER, CLIENT, "client.librdkafka.properties")
+FILES: Final = ("ca.pem", "broker.pem", "client.pem", SERVER, CLUSTER, CLIENT, "client.librdkafka.properties")
+_ZOOKEEPER_LOGIN: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
 DAYS: Final = 365
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
@@ -53,7 +56,9 @@ def write_development_set(
     write_secret(folder / "client.pem", client.key + client.certificate)
     write_secret(folder / "client.librdkafka.properties", _librdkafka(folder, bootstrap, password))
     write_secret(folder / CLIENT, client_properties(folder, bootstrap, ADMIN, password))
-    write_secret(folder / SERVER, _server(folder, bootstrap, password))
+    server = _server(folder, bootstrap, password)
+    write_secret(folder / CLUSTER, server + _zookeeper(folder, new_password()))
+    write_secret(folder / SERVER, server)
 
 
 def new_password() -> str:
@@ -102,6 +107,17 @@ authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:{ADMIN}
 # The broker adds this user at its first start.
 {prefix}.sasl.jaas.config={jaas_of(MECHANISM, ADMIN, password)}
+"""
+
+
+def _zookeeper(folder: Path, password: str) -> str:
+    return f"""\
+# How brokers connect to the ZooKeeper of: skylog zookeeper --secrets {folder}
+zookeeper.ssl.client.enable=true
+zookeeper.ssl.truststore.type=PEM
+zookeeper.ssl.truststore.location={folder / "ca.pem"}
+zookeeper.sasl.jaas.config={_ZOOKEEPER_LOGIN} required username="broker" password="{password}";
+zookeeper.set.acl=true
 """
 
 
