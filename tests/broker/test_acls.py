@@ -535,12 +535,14 @@ def test_decisions_are_logged_on_request(
     thread: BrokerThread, client: RawClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lines() -> list[tuple[str, str]]:
-        return [(each.levelname, each.getMessage()) for each in caplog.records if each.name == "skylog.authorizer"]
+        return [
+            (each.levelname, each.getMessage()) for each in caplog.records if each.name == "kafka.authorizer.logger"
+        ]
 
     grant(thread, AclOperation.WRITE, TOPIC, "audited")
     assert produce(client, "quiet") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert lines() == []  # nobody has asked for it
-    with caplog.at_level(logging.INFO, "skylog.authorizer"):
+    with caplog.at_level(logging.INFO, "kafka.authorizer.logger"):
         produce(client, "audited")
         produce(client, "secret")
         (denied,) = lines()
@@ -548,7 +550,7 @@ def test_decisions_are_logged_on_request(
         "INFO",
         "User:walker from 127.0.0.1: WRITE on TOPIC 'secret': denied, by there is no rule for this resource",
     )
-    with caplog.at_level(logging.DEBUG, "skylog.authorizer"):
+    with caplog.at_level(logging.DEBUG, "kafka.authorizer.logger"):
         grant(thread, AclOperation.WRITE, TOPIC, "other")  # what a session remembers ends with a change of the rules
         produce(client, "audited")
     allowed = [line for level, line in lines() if level == "DEBUG" and "WRITE" in line]

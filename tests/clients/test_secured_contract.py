@@ -1,7 +1,7 @@
 """The contract of every client through TLS: with SCRAM, and by mutual TLS. ACLs are on.
 
-With every run a few tests of two clients; all tests of all clients with `make proof`. Only the client under test is on the
-secured listener. What prepares and checks beside it uses another, plain one.
+With every run a few tests of two clients; all tests of all clients with `make proof`. Only the client under test is on
+the secured listener. What prepares and checks beside it uses another, plain one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A secured demo, without Spark: every part logs in as its user, may do what it does and no more, and no secret shows."""
+"""A secured demo, without Spark: every part logs in as its user, with its rights, and no secret shows."""
 
 from __future__ import annotations
 

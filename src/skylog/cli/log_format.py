@@ -39,7 +39,7 @@ class JsonFormatter(logging.Formatter):
 def start_logging(level: str, log_format: LogFormat = LogFormat.TEXT) -> None:
     """Configure logging on stderr. Raises ConfigError for an unknown level.
 
-    `level` may have levels of loggers behind that of all: info,skylog.authorizer=debug.
+    `level` may have levels of loggers behind that of all: info,kafka.authorizer.logger=debug.
     """
     number = check_level(level)
     handler = logging.StreamHandler(sys.stderr)

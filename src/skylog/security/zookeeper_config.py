@@ -9,7 +9,11 @@ from skylog.config import setting
 from skylog.errors import ConfigError
 from skylog.security.jaas import check_jaas, parse_jaas
 
-_NETTY: Final = "org.apache.zookeeper.ClientCnxnSocketNetty"
+_HOST_NAME: Final = "HTTPS"
+
+
+def _check_identification(text: str) -> str | None:
+    return None if text.upper() in (_HOST_NAME, "") else f"expected {_HOST_NAME}, or nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +24,6 @@ class ZooKeeperConfig:
         "zookeeper.clientCnxnSocket",
         "",
         "Kafka needs it for TLS. Here it has no effect.",
-        choices=("", _NETTY),
     )
     zookeeper_sasl_jaas_config: str = setting(
         "zookeeper.sasl.jaas.config",
@@ -40,9 +43,9 @@ class ZooKeeperConfig:
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = setting(
         "zookeeper.ssl.endpoint.identification.algorithm",
-        "HTTPS",
+        _HOST_NAME,
         "HTTPS: the certificate of a ZooKeeper server must have its host name. Empty: that is not checked.",
-        choices=("HTTPS", ""),
+        check=_check_identification,
     )
     zookeeper_ssl_keystore_location: str = setting(
         "zookeeper.ssl.keystore.location",

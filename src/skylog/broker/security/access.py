@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from skylog.broker.api import Context
     from skylog.broker.session import Session
 
-audit_logger = logging.getLogger("skylog.authorizer")
-"""Has a line for every decision: denied at INFO, allowed at DEBUG, as Kafka's `kafka.authorizer.logger`."""
+audit_logger = logging.getLogger("kafka.authorizer.logger")
+"""Has a line for every decision: denied at INFO, allowed at DEBUG, as in Kafka, which has the name."""
 if audit_logger.level == logging.NOTSET:
     audit_logger.setLevel(logging.WARNING)  # off unless somebody asks for it: clients cause these lines
 

@@ -89,7 +89,7 @@ def serve(
         typer.Option(
             "--log-level",
             help="Log level on stderr: debug, info, warning or error. Some loggers may have "
-            "their own: info,skylog.authorizer=debug.",
+            "their own: info,kafka.authorizer.logger=debug.",
         ),
     ] = DEFAULTS.log_level,
     log_format: Annotated[
