@@ -8,6 +8,7 @@ without an authorizer and with one that has many rules, take the same small requ
 from __future__ import annotations
 
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,7 +26,7 @@ from confluent_kafka.admin import (
 
 from benchmarks import frames, load
 from benchmarks.clients import Client, together
-from benchmarks.clusters import KafkaCluster, Processes, SkylogCluster, create_topic
+from benchmarks.clusters import BrokerCluster, KafkaCluster, SkylogCluster, create_topic
 from benchmarks.replication import warm_up
 from benchmarks.report import Check, Column, Options, Report, Table, median
 from skylog.security.development_set import write_development_set
@@ -101,8 +102,8 @@ def _measure_tls(report: Report, work_dir: Path, options: Options) -> None:
 
 
 @contextmanager
-def _secured(work_dir: Path) -> Iterator[tuple[list[tuple[Processes, str]], Path, str]]:
-    """Run the brokers, with the addresses of their TLS listeners. Yield the authority, too, and why Kafka is missing."""
+def _secured(work_dir: Path) -> Iterator[tuple[list[tuple[BrokerCluster, str]], Path, str]]:
+    """Run the brokers, with the addresses of their TLS listeners. Yield the authority, and why Kafka is missing."""
     from tests.spark.peers.jars import NoJarsError, broker_jars
 
     secrets = work_dir / "secrets"
@@ -113,7 +114,7 @@ def _secured(work_dir: Path) -> Iterator[tuple[list[tuple[Processes, str]], Path
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(secrets / "ca.pem"),
     }
-    found: list[tuple[Processes, str]] = []
+    found: list[tuple[BrokerCluster, str]] = []
     note = ""
     with ExitStack() as stack:
         ours = SkylogCluster(_folder(work_dir, "skylog"), 1, settings)
@@ -136,13 +137,11 @@ def _folder(work_dir: Path, name: str) -> Path:
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
 
-def _turn(broker: Processes, work: Callable[[], tuple[int, float]]) -> Figures:
+def _turn(broker: BrokerCluster, work: Callable[[], tuple[int, float]]) -> Figures:
     """Return messages per second, and the broker's CPU time per message in microseconds."""
     before = broker.cpu_seconds()
     messages, seconds = work()
@@ -213,7 +212,7 @@ def _measure_acls(report: Report, work_dir: Path, options: Options) -> None:
     report.checks.append(Check("CPU time of a request, ACLs on / off", ratio, ACL_BAR, at_most=True))
 
 
-def _add_rules(broker: Processes, count: int) -> None:
+def _add_rules(broker: BrokerCluster, count: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
     def rule(topic: str, user: str) -> AclBinding:
@@ -225,7 +224,7 @@ def _add_rules(broker: Processes, count: int) -> None:
         future.result(60)
 
 
-def _requests(broker: Processes, options: Options) -> float:
+def _requests(broker: BrokerCluster, options: Options) -> float:
     """Return the CPU time of a produce request of one message, in microseconds."""
     request = frames.produce_request(TOPIC, frames.record_batch(1)).data
     before = broker.cpu_seconds()
