@@ -27,6 +27,7 @@ NAMES = (
     "transactions",
     "partitions",
     "connections",
+    "security",
     "catch_up",
     "stalls",
     "loops",

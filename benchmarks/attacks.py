@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks import frames
+from benchmarks.login_attack import wrong_logins
 from benchmarks.servers import broker
 from benchmarks.stage import Stage, frame_of, produce_to
 from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -384,4 +385,5 @@ ATTACKS: dict[str, Attack] = {
     "30,000 idle groups": idle_groups,
     "100,000 producer ids": producer_ids,
     "a flood of refused requests": log_flood,
+    "1,000 wrong logins a second": wrong_logins,
 }

@@ -95,12 +95,17 @@ def producer_settings(args: argparse.Namespace) -> dict[str, Any]:
         "bootstrap.servers": args.bootstrap,
         "acks": args.acks,
         "delivery.report.only.error": True,
+        **security_settings(args),
     }
     if args.batch:
         settings["batch.num.messages"] = args.batch
     if args.linger_ms >= 0:
         settings["linger.ms"] = args.linger_ms
     return settings
+
+
+def security_settings(args: argparse.Namespace) -> dict[str, str]:
+    return {"security.protocol": "SSL", "ssl.ca.location": args.authority} if args.authority else {}
 
 
 def produce(args: argparse.Namespace) -> None:
@@ -196,6 +201,7 @@ def consume(args: argparse.Namespace) -> None:
 
 def consumer_settings(args: argparse.Namespace) -> dict[str, Any]:
     settings = {"bootstrap.servers": args.bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    settings |= security_settings(args)
     return settings | (NO_PAUSES if args.no_pauses else {})
 
 
@@ -235,6 +241,7 @@ def main() -> None:
     actions = {each.__name__: each for each in (produce, transact, consume, pace, listen)}
     parser.add_argument("action", choices=actions)
     parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--authority", default="", help="connect with TLS, and trust the certificates in this file")
     parser.add_argument("--topic", default="bench")
     parser.add_argument("--messages", type=int, default=0, help="per producer, or in all for a consumer")
     parser.add_argument("--producers", type=int, default=1)

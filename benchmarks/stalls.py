@@ -28,6 +28,7 @@ _FIGURES = {
     "cpu_percent": "{:.1f} % of a core",
     "memory_mb": "{:.0f} MB",
     "requests": "{:,} requests",
+    "logins_per_s": "{:,.0f} logins a second refused",
     "log_lines": "{:,} lines in the log",
 }
 

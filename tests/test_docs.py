@@ -22,6 +22,7 @@ from skylog.config import Setting, UpdateMode, settings
 from skylog.groups import ConsumerGroupConfig, GroupConfig
 from skylog.net import NetConfig
 from skylog.security.config import SecurityConfig
+from skylog.security.zookeeper_config import ZooKeeperConfig
 from skylog.storage import LogConfig
 from skylog.transactions import TransactionConfig
 from tests.docs_script import docs_script
@@ -48,7 +49,15 @@ def setting_row(known: Setting, *, broker_key: bool) -> str:
 
 def setting_rows() -> list[str]:
     rows = [setting_row(known, broker_key=True) for _, known in sorted(settings(LogConfig).items())]
-    for owner in (BrokerConfig, NetConfig, GroupConfig, ConsumerGroupConfig, TransactionConfig, SecurityConfig):
+    for owner in (
+        BrokerConfig,
+        NetConfig,
+        GroupConfig,
+        ConsumerGroupConfig,
+        TransactionConfig,
+        SecurityConfig,
+        ZooKeeperConfig,
+    ):
         rows += [setting_row(known, broker_key=False) for _, known in sorted(settings(owner).items())]
     return rows
 

@@ -529,3 +529,31 @@ def receive(login: dict[str, str], topic: str, group: str) -> bytes | int:
         return value
     finally:
         consumer.close()
+
+
+def test_decisions_are_logged_on_request(
+    thread: BrokerThread, client: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lines() -> list[tuple[str, str]]:
+        return [
+            (each.levelname, each.getMessage()) for each in caplog.records if each.name == "kafka.authorizer.logger"
+        ]
+
+    grant(thread, AclOperation.WRITE, TOPIC, "audited")
+    assert produce(client, "quiet") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert lines() == []  # nobody has asked for it
+    with caplog.at_level(logging.INFO, "kafka.authorizer.logger"):
+        produce(client, "audited")
+        produce(client, "secret")
+        (denied,) = lines()
+    assert denied == (
+        "INFO",
+        "User:walker from 127.0.0.1: WRITE on TOPIC 'secret': denied, by there is no rule for this resource",
+    )
+    with caplog.at_level(logging.DEBUG, "kafka.authorizer.logger"):
+        grant(thread, AclOperation.WRITE, TOPIC, "other")  # what a session remembers ends with a change of the rules
+        produce(client, "audited")
+    allowed = [line for level, line in lines() if level == "DEBUG" and "WRITE" in line]
+    assert allowed == [
+        "User:walker from 127.0.0.1: WRITE on TOPIC 'audited': allowed, by allow User:walker write on topic audited"
+    ]

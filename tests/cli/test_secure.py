@@ -64,6 +64,7 @@ def test_only_the_owner_may_read_the_files(secrets: Path) -> None:
         "broker.pem",
         "client.pem",
         "server.properties",
+        "cluster.properties",
         "client.properties",
         "client.librdkafka.properties",
     }

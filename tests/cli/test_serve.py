@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from skylog.broker import BrokerConfig
+from skylog.broker import ServerConfig
 from skylog.cli.log_format import JsonFormatter
 from skylog.cli.serve.store_session import session_opener
 from skylog.cluster import EntryChange
@@ -130,7 +130,7 @@ def test_a_metadata_store_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 def test_the_session_of_a_broker_has_its_name_and_timeout() -> None:
     async def end_session(server: StoreServer) -> None:
         open_session = session_opener(
-            None, server.address, BrokerConfig(node_id=3, zookeeper_session_timeout_ms=60_000)
+            None, server.address, ServerConfig.parse({"node.id": "3", "zookeeper.session.timeout.ms": "60000"})
         )
         assert open_session is not None
         session = await open_session()
@@ -138,7 +138,7 @@ def test_the_session_of_a_broker_has_its_name_and_timeout() -> None:
         server.expire("broker-3")
         assert server.entries() == {}
 
-    assert session_opener(None, None, BrokerConfig()) is None
+    assert session_opener(None, None, ServerConfig()) is None
     with StoreServer() as server:
         asyncio.run(end_session(server))
 

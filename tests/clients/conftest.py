@@ -43,7 +43,7 @@ ON_CLUSTERS = (
 """Modules, and tests of others."""
 
 SETTINGS = {"group.consumer.min.heartbeat.interval.ms": "300", "group.consumer.heartbeat.interval.ms": "300"}
-STANDALONE_ONLY = ("test_administration",)
+STANDALONE_ONLY = ("test_administration", "test_secured_contract")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -146,50 +146,56 @@ def kcat(bootstrap: str) -> KcatPeer:
         pytest.skip(f"no kcat: {reason}")
 
 
-def _node_peer(name: str, bootstrap: str) -> DrivenPeer:
+def node_peer(name: str, bootstrap: str, security: Path | None = None) -> DrivenPeer:
+    """A client on node. `security` is a JSON file with TLS and the login."""
     try:
         modules = node_modules(_HERE / name, name)
     except NotAvailable as reason:
         pytest.skip(f"no {name}: {reason}")
     command = ["node", str(_HERE / name / "driver.mjs"), bootstrap]
-    return DrivenPeer(Driver(command, {**os.environ, "PEER_MODULES": str(modules)}))
+    environment = {**os.environ, "PEER_MODULES": str(modules)}
+    if security is not None:
+        environment["PEER_SECURITY"] = str(security)
+    return DrivenPeer(Driver(command, environment))
 
 
 @pytest.fixture(scope="session")
 def kafkajs(bootstrap: str) -> Iterator[DrivenPeer]:
-    peer = _node_peer("kafkajs", bootstrap)
+    peer = node_peer("kafkajs", bootstrap)
     yield peer
     peer.close()
 
 
 @pytest.fixture(scope="session")
 def platformatic(bootstrap: str) -> Iterator[DrivenPeer]:
-    peer = _node_peer("platformatic", bootstrap)
+    peer = node_peer("platformatic", bootstrap)
     # Node itself compresses with zstd, from version 22.15 on.
     peer.codecs = tuple(peer.driver.ask("codecs"))
     yield peer
     peer.close()
 
 
-def _java_peer(version: str, bootstrap: str) -> DrivenPeer:
+def java_peer(version: str, bootstrap: str, properties: Path | None = None) -> DrivenPeer:
+    """A client on Java. `properties` is a file with TLS and the login."""
     try:
         classpath = java_classpath(_HERE / "java", "kafka-clients", version)
     except NotAvailable as reason:
         pytest.skip(f"no kafka-clients {version}: {reason}")
     # A driver lives for seconds: a small heap, one collector thread and the quick compiler start it sooner.
     flags = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return DrivenPeer(Driver(["java", *flags, "-cp", classpath, "Driver", bootstrap], os.environ))
+    environment = dict(os.environ) if properties is None else {**os.environ, "PEER_PROPERTIES": str(properties)}
+    return DrivenPeer(Driver(["java", *flags, "-cp", classpath, "Driver", bootstrap], environment))
 
 
 @pytest.fixture(scope="session")
 def java_3(bootstrap: str) -> Iterator[DrivenPeer]:
-    peer = _java_peer(JAVA_VERSIONS[0], bootstrap)
+    peer = java_peer(JAVA_VERSIONS[0], bootstrap)
     yield peer
     peer.close()
 
 
 @pytest.fixture(scope="session")
 def java_4(bootstrap: str) -> Iterator[DrivenPeer]:
-    peer = _java_peer(JAVA_VERSIONS[1], bootstrap)
+    peer = java_peer(JAVA_VERSIONS[1], bootstrap)
     yield peer
     peer.close()

@@ -7,6 +7,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from skylog.config import read_properties
 from skylog.demo.layout import EVENTS, Layout
 from skylog.demo.website import PAGES
 from skylog.search_index import count_documents, search
+from skylog.security.jaas import parse_jaas
 from skylog.testing import produce, wait_until
 
 from ..cli.conftest import SKYLOG, Skylog
@@ -153,10 +156,35 @@ def test_all_jobs_have_results_and_messages_of_another_producer_are_found(
 
 @needs_spark
 @patiently
-@pytest.mark.skipif(not IS_FULL, reason="with `make proof`; tests/demo/test_failover.py is the short form")
-def test_on_three_brokers_the_counts_balance_although_a_leader_is_killed(tmp_path: Path) -> None:
+@pytest.mark.skipif(not IS_FULL, reason="with `make proof`; tests/demo/test_access.py is the short form")
+def test_a_secured_demo_balances_and_shows_no_secret(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "data")
-    with running_demo(layout.root, "--seconds", "20", "--brokers", "3") as demo:
+    commands: set[str] = set()
+    with running_demo(layout.root, "--seconds", "15", "--secure") as demo:
+        while demo.process.poll() is None:
+            commands |= set(descendants(demo.mark).values())
+            time.sleep(1)
+    assert demo.process.returncode == 0, demo.printed
+    assert "everything logs in over TLS" in demo.printed
+    texts = {"output": demo.printed, "processes": "\n".join(commands), "spark.log": layout.spark_log.read_text()}
+    passwords = [
+        parse_jaas(read_properties(path.read_text())["sasl.jaas.config"])["password"]
+        for path in layout.secrets.glob("*.properties")
+        if path.name in ("client.properties", "website.properties", "newsfeed.properties", "pipeline.properties")
+    ]
+    assert len(passwords) == 4
+    assert [(name, secret) for name, text in texts.items() for secret in passwords if secret in text] == []
+
+
+@needs_spark
+@patiently
+@pytest.mark.skipif(not IS_FULL, reason="with `make proof`; tests/demo/test_failover.py is the short form")
+@pytest.mark.parametrize("options", [(), ("--secure",)], ids=["plain", "secured"])
+def test_on_three_brokers_the_counts_balance_although_a_leader_is_killed(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    layout = Layout(tmp_path / "data")
+    with running_demo(layout.root, "--seconds", "20", "--brokers", "3", *options) as demo:
         demo.process.wait(START_S + END_S)
     assert demo.process.returncode == 0, demo.printed
     assert "kill -9 of broker" in demo.printed

@@ -23,6 +23,7 @@ from skylog.net import NetConfig
 from skylog.replication.token_bucket import UNLIMITED
 from skylog.security.config import LISTENER_PREFIX, SecurityConfig, key_of_listener
 from skylog.security.listeners import check_listeners, parse_listeners
+from skylog.security.zookeeper_config import ZooKeeperConfig
 from skylog.storage import LogConfig
 from skylog.transactions import TransactionConfig
 
@@ -236,7 +237,15 @@ class DerivedConfig:
     log_dirs: str = setting("log.dirs", "", "The data directory.")
 
 
-_OWNERS: Final = (BrokerConfig, NetConfig, GroupConfig, ConsumerGroupConfig, TransactionConfig, SecurityConfig)
+_OWNERS: Final = (
+    BrokerConfig,
+    NetConfig,
+    GroupConfig,
+    ConsumerGroupConfig,
+    TransactionConfig,
+    SecurityConfig,
+    ZooKeeperConfig,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +263,7 @@ class ServerConfig:
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     consumer_groups: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
+    zookeeper: ZooKeeperConfig = field(default_factory=ZooKeeperConfig)
     static: Mapping[str, str] = field(default_factory=dict, repr=False)  # these have secrets
     cluster_wide: Mapping[str, str] = field(default_factory=dict, repr=False)
     per_broker: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -294,6 +304,7 @@ class ServerConfig:
             transactions=parse(TransactionConfig, parts[TransactionConfig], self.transactions),
             consumer_groups=parse(ConsumerGroupConfig, parts[ConsumerGroupConfig], self.consumer_groups),
             security=security,
+            zookeeper=parse(ZooKeeperConfig, parts[ZooKeeperConfig], self.zookeeper),
         )
 
     def effective(self) -> dict[str, tuple[Setting, Any]]:
@@ -311,6 +322,7 @@ class ServerConfig:
             TransactionConfig: self.transactions,
             ConsumerGroupConfig: self.consumer_groups,
             SecurityConfig: self.security,
+            ZooKeeperConfig: self.zookeeper,
         }
         return getattr(parts[owner], known.field)
 

@@ -100,6 +100,9 @@ def console(
     import asyncio
 
     chosen = read_settings(config_file, options or [], "--option")
+    servers = chosen.pop("bootstrap.servers", None)
+    if servers and bootstrap == DEFAULT_BOOTSTRAP:
+        bootstrap = servers
     others = parse_clusters(clusters or [])
     settings = Settings(
         bootstrap, host, port, read_only, token, user, password, chosen, clusters=others, search_index=search_index

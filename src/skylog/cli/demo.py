@@ -52,6 +52,9 @@ def demo(
             "--brokers", min=1, max=9, help="Brokers; of several, one is killed in the middle and comes back."
         ),
     ] = 1,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Everything logs in, over TLS, and has only the rights that it needs.")
+    ] = False,
 ) -> None:
     """Run the whole system on this machine: a broker or a cluster, a website's events, and the data pipeline on Spark.
 
@@ -62,7 +65,7 @@ def demo(
 
     [bold]skylog demo --seconds 30 --rate 2000 --port 0[/]
 
-    [bold]skylog demo --brokers 3[/]
+    [bold]skylog demo --brokers 3 --secure[/]
     """
     from skylog.cli.requirements import check_requirements
     from skylog.demo.run import DemoRun
@@ -73,7 +76,7 @@ def demo(
     check_requirements()
     stop_condition = StopCondition(seconds)
     kill_after_s = KILL_AFTER_S if seconds is None else min(seconds / 2, KILL_AFTER_S)
-    run = DemoRun(_make_layout(data_dir), brokers, port, rate, kill_after_s)
+    run = DemoRun(_make_layout(data_dir), brokers, port, rate, kill_after_s, is_secure=secure)
     try:
         is_balanced = _run(run, stop_condition, seconds, brokers)
     except KeyboardInterrupt:
@@ -82,7 +85,7 @@ def demo(
         sys.stdout.flush()
         # A normal exit would wait for threads and clients that try to send their queues to the killed broker.
         os._exit(ABORTED)
-    _print_result(run.layout, brokers, is_balanced=is_balanced)
+    _print_result(run, brokers, is_balanced=is_balanced)
     if not is_balanced:
         raise typer.Exit(NOT_BALANCED)
 
@@ -105,6 +108,8 @@ def _run(run: DemoRun, stop_condition: StopCondition, seconds: float | None, bro
         run.start_servers()
         limit = "" if seconds is None else f"the demo ends after {seconds:g} s; "
         note(f"broker{'s' * (brokers > 1)} at {run.bootstrap}, all files in {run.layout.root}")
+        if run.access.folder is not None:
+            note(f"everything logs in over TLS; commands do with SKYLOG_CONFIG={run.access.client_file()}")
         note(f"console: {run.console_url}")
         note(f"{limit}Ctrl-C stops it cleanly, a second Ctrl-C kills it")
         return run.run(stop_condition)
@@ -113,7 +118,8 @@ def _run(run: DemoRun, stop_condition: StopCondition, seconds: float | None, bro
         raise
 
 
-def _print_result(layout: Layout, brokers: int, *, is_balanced: bool) -> None:
+def _print_result(run: DemoRun, brokers: int, *, is_balanced: bool) -> None:
+    layout, access = run.layout, run.access
     if is_balanced:
         stdout.print("[bold green]balanced:[/] produced = stored = consumed = landed\n")
     else:
@@ -122,9 +128,12 @@ def _print_result(layout: Layout, brokers: int, *, is_balanced: bool) -> None:
     print_answer(search(layout.search, QUERY, _ANSWERS))
     write("\n")
     command = f"serve --data-dir {layout.broker}" if brokers == 1 else f"cluster up --data-dir {layout.cluster}"
+    if access.server_file is not None and brokers == 1:
+        command += f" --config {access.server_file}"
+    login = "" if access.folder is None else f"  export SKYLOG_CONFIG={access.client_file()}\n"
     write(
         "Next steps:\n"
-        f"  skylog {command}     and in another terminal\n"
+        f"  skylog {command}     and in another terminal\n{login}"
         f"  skylog audit show --topic {EVENTS}; skylog groups list; skylog tail {EVENTS}\n"
         f"  sqlite3 {layout.visits} 'SELECT * FROM visits ORDER BY visits DESC'\n"
         f"  duckdb -c \"SELECT event, count(*) FROM '{layout.table}/event_date=*/*/*.parquet' GROUP BY event\"\n"

@@ -37,16 +37,31 @@ class JsonFormatter(logging.Formatter):
 
 
 def start_logging(level: str, log_format: LogFormat = LogFormat.TEXT) -> None:
-    """Configure logging on stderr. Raises ConfigError for an unknown level."""
+    """Configure logging on stderr. Raises ConfigError for an unknown level.
+
+    `level` may have levels of loggers behind that of all: info,kafka.authorizer.logger=debug.
+    """
     number = check_level(level)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else logging.Formatter(TEXT_FORMAT))
     logging.basicConfig(level=number, handlers=[handler])
+    for name, own in _levels_of_loggers(level).items():
+        logging.getLogger(name).setLevel(own)
 
 
 def check_level(level: str) -> int:
-    """Return the number of a log level. Raises ConfigError for an unknown level."""
-    number = logging.getLevelNamesMapping().get(level.upper())
+    """Return the number of the log level of all loggers. Raises ConfigError for an unknown level."""
+    _levels_of_loggers(level)
+    return _number(level.partition(",")[0])
+
+
+def _levels_of_loggers(level: str) -> dict[str, int]:
+    pairs = [text.partition("=") for text in level.split(",")[1:]]
+    return {name.strip(): _number(own) for name, _, own in pairs}
+
+
+def _number(level: str) -> int:
+    number = logging.getLevelNamesMapping().get(level.strip().upper())
     if number is None:
         raise ConfigError(f"--log-level {level}: expected debug, info, warning or error")
     return number

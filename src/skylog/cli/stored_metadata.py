@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from skylog.cli.client_config import CONFIG_VARIABLE
 from skylog.cli.serve.store_session import session_opener
+from skylog.cli.settings import read_settings
 from skylog.errors import SkylogError
 
 if TYPE_CHECKING:
+    from skylog.broker import ServerConfig
     from skylog.cluster import MetadataStore
 
 T = TypeVar("T")
@@ -23,9 +27,7 @@ def with_store(data_dir: Path | None, zookeeper: str | None, use: Callable[[Meta
 
     async def run() -> T:
         if zookeeper is not None:
-            from skylog.broker.config import BrokerConfig
-
-            opener = session_opener(zookeeper, None, BrokerConfig())
+            opener = session_opener(zookeeper, None, _zookeeper_settings())
             assert opener is not None
             session = await opener()
             try:
@@ -36,6 +38,15 @@ def with_store(data_dir: Path | None, zookeeper: str | None, use: Callable[[Meta
         return await _in_directory(data_dir, use)
 
     return asyncio.run(run())
+
+
+def _zookeeper_settings() -> ServerConfig:
+    """Return the settings `zookeeper.*` in the file of `--config`, which may be that of a broker."""
+    from skylog.broker import ServerConfig
+
+    path = os.environ.get(CONFIG_VARIABLE)
+    given = read_settings(Path(path) if path else None, (), "--config")
+    return ServerConfig.parse({key: value for key, value in given.items() if key.startswith("zookeeper.")})
 
 
 async def _in_directory(data_dir: Path, use: Callable[[MetadataStore], Awaitable[T]]) -> T:

@@ -47,7 +47,8 @@ ZooKeeper = Annotated[
     typer.Option(
         "--zookeeper",
         metavar="HOST:PORT[,…][/CHROOT]",
-        help="Work on the ZooKeeper of a cluster, also before its first start.",
+        help="Work on the ZooKeeper of a cluster, also before its first start. How to connect, if it is secured, is "
+        "in the file of --config, as settings zookeeper.* of brokers.",
         show_default=False,
     ),
 ]

@@ -22,6 +22,15 @@ def zookeeper(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
     ] = 2181,
+    secrets: Annotated[
+        Path | None,
+        typer.Option(
+            "--secrets",
+            metavar="DIR",
+            help="Serve only brokers that log in over TLS, with the files that skylog secure has written to DIR.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run a ZooKeeper server, for a cluster of brokers on one machine.
 
@@ -32,10 +41,12 @@ def zookeeper(
     [bold]skylog zookeeper --data-dir zookeeper --port 2181[/]
     """
     from skylog.cluster.zookeeper.server import ZooKeeperServer
+    from skylog.development.zookeeper_security import security_of
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    with ZooKeeperServer(data_dir, host, port) as server:
+    security = None if secrets is None else security_of(secrets)
+    with ZooKeeperServer(data_dir, host, port, security=security) as server:
         sys.stdout.write(f"listening on {server.address}\n")
         sys.stdout.flush()
         server.wait()

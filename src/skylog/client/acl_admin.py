@@ -28,8 +28,8 @@ AUTHORIZER = "authorizer.class.name"
 class AclAdmin:
     """Adds, lists and removes the access control lists of a cluster."""
 
-    def __init__(self, bootstrap: str | None = None) -> None:
-        self._connection = Connection(bootstrap)
+    def __init__(self, bootstrap: str | Connection | None = None) -> None:
+        self._connection = bootstrap if isinstance(bootstrap, Connection) else Connection(bootstrap)
         self._admin = self._connection.admin_client()
 
     def add(self, acls: Iterable[Acl]) -> None:

@@ -51,6 +51,10 @@ _UNKNOWN_OUTCOME: Final = frozenset(
     }
 )
 _GIVEN_UP: Final = frozenset({LibraryError._MSG_TIMED_OUT, LibraryError._PURGE_QUEUE, LibraryError._PURGE_INFLIGHT})
+_MAY_EXIST: Final = (
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,  # of who may not create it, whether or not it exists
+)
 
 
 class Engine:
@@ -228,7 +232,7 @@ class Engine:
         try:
             Admin(self._connection.another()).create_topic(topic, 1)
         except KafkaError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            if error.code not in _MAY_EXIST:
                 raise
         self._created_topics.add(topic)
 

@@ -73,16 +73,23 @@ def _logins(jaas: str) -> dict[str, object]:
 
 
 def read_client_config(path: str | os.PathLike[str]) -> dict[str, object]:
-    """Read a properties file. Raises ConfigError."""
+    """Read a properties file, and return its settings with librdkafka's names. Raises ConfigError."""
+    return as_librdkafka(_read(path))
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, str]:
     try:
-        return as_librdkafka(read_properties(Path(path).read_text()))
+        return read_properties(Path(path).read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the client settings {path}: {error}") from error
 
 
-def configured_by_environment() -> dict[str, object]:
-    """Return the settings in the file that SKYLOG_CONFIG names, none without it. Raises ConfigError."""
+def properties_of_environment() -> dict[str, str]:
+    """Return the settings in the file that SKYLOG_CONFIG names, as they are; none without it. Raises ConfigError."""
     path = os.environ.get(CONFIG_VARIABLE)
-    if path:
-        return read_client_config(path)
-    return as_librdkafka(read_properties(os.environ.get(TEXT_VARIABLE, "")))
+    return _read(path) if path else read_properties(os.environ.get(TEXT_VARIABLE, ""))
+
+
+def configured_by_environment() -> dict[str, object]:
+    """Return the settings in the file that SKYLOG_CONFIG names, with librdkafka's names. Raises ConfigError."""
+    return as_librdkafka(properties_of_environment())

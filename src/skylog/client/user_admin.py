@@ -26,8 +26,8 @@ _NAMES: Final = {value: key for key, value in MECHANISMS.items()}
 class UserAdmin:
     """Adds, lists and removes SCRAM users of a cluster."""
 
-    def __init__(self, bootstrap: str | None = None) -> None:
-        self._connection = Connection(bootstrap)
+    def __init__(self, bootstrap: str | Connection | None = None) -> None:
+        self._connection = bootstrap if isinstance(bootstrap, Connection) else Connection(bootstrap)
         self._admin = self._connection.admin_client()
 
     def add(self, name: str, password: str, mechanisms: list[str], iterations: int) -> None:

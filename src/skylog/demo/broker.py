@@ -26,7 +26,9 @@ class DemoBroker:
     (see `skylog.lifeline`). It runs in a separate session, so Ctrl-C reaches only the demo.
     """
 
-    def __init__(self, data_dir: Path, port: int) -> None:
+    def __init__(self, data_dir: Path, port: int, config_file: Path | None = None) -> None:
+        """`config_file` has settings of the broker, also secrets."""
+        self._config_file = config_file
         self.port = port
         self._data_dir = data_dir
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # as long as this object
@@ -51,6 +53,8 @@ class DemoBroker:
         """Return when clients can connect. Raises SkylogError with the broker's error if it does not start."""
         command = [sys.executable, "-P", "-m", "skylog.lifeline", "serve", "--data-dir", str(self._data_dir)]
         command += ["--port", str(self.port), "--console-port", "0"]
+        if self._config_file is not None:
+            command += ["--config", str(self._config_file)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

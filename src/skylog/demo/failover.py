@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
 from typing import Final, Protocol
@@ -61,9 +61,10 @@ class Failover:
         self._stopping = Event()
         self._thread: Thread | None = None
 
-    def start(self, cluster: KillableCluster) -> None:
+    def start(self, cluster: KillableCluster, login: Mapping[str, str] | None = None) -> None:
+        """`login` is how to connect to the cluster."""
         self._cluster = cluster
-        self._thread = Thread(target=self._run, args=[cluster], name="failover", daemon=True)
+        self._thread = Thread(target=self._run, args=[cluster, login or {}], name="failover", daemon=True)
         self._thread.start()
 
     def begin(self, show: ShowCluster) -> None:
@@ -96,8 +97,8 @@ class Failover:
         if self._show is not None:
             self._show(self.view)
 
-    def _run(self, cluster: KillableCluster) -> None:
-        admin = Admin(Connection(cluster.bootstrap, timeout_s=_TIMEOUT_S))
+    def _run(self, cluster: KillableCluster, login: Mapping[str, str]) -> None:
+        admin = Admin(Connection(cluster.bootstrap, login, _TIMEOUT_S))
         while not self._stopping.wait(_POLL_S):
             try:
                 found = admin.describe_topic(EVENTS).partitions

@@ -97,10 +97,11 @@ class CommittedOffsets:
 class Observer:
     """Collects figures repeatedly. Use it from one thread at a time."""
 
-    def __init__(self, bootstrap: str, layout: Layout) -> None:
+    def __init__(self, bootstrap: str, layout: Layout, login: Mapping[str, str] | None = None) -> None:
+        """`login` is how to connect to the cluster."""
         self._layout = layout
         self._began = time.monotonic()
-        connection = Connection(bootstrap, timeout_s=_TIMEOUT_S)
+        connection = Connection(bootstrap, login, _TIMEOUT_S)
         self._admin = Admin(connection)
         self._groups = {name: CommittedOffsets(connection, name) for name in GROUPS}
         self._rising = RisingPages(connection)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from skylog.audit import DEFAULT_WINDOW_MS, NoAuditTopicError, Tier
 from skylog.audit_topic import AuditTopic
+from skylog.client import Connection
 from skylog.printable import escape_controls
 from skylog.terminal import print_heading, print_table
 
@@ -23,7 +24,9 @@ _NO_GRACE_MS: Final = 0
 _ALL_CLOSED_MS: Final = 1 << 62
 
 
-def wait_for_balance(bootstrap: str, topic: str, group: str, since_ms: int, timeout_s: float) -> list[Balance]:
+def wait_for_balance(
+    bootstrap: str | Connection, topic: str, group: str, since_ms: int, timeout_s: float
+) -> list[Balance]:
     """Return the windows of `topic` from `since_ms` on as soon as all of them balance, or after `timeout_s`.
 
     Same as `skylog audit verify --tiers produced,stored,consumed,landed --wait`: every tier must have counted.

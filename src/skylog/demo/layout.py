@@ -41,6 +41,11 @@ class Layout:
         return self.root / "cluster"
 
     @property
+    def secrets(self) -> Path:
+        """Certificates, passwords and settings of a secured broker. Those of a cluster are in its directory."""
+        return self.root / "secrets"
+
+    @property
     def journals(self) -> Path:
         """Journals of the producer's audit: not in the default directory, which may hold counts of other clusters."""
         return self.root / "audit"

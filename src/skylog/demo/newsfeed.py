@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from threading import Event, Thread
 from typing import Final
 
@@ -23,8 +24,9 @@ _SHOWN: Final = 3
 class Newsfeed:
     """Consumes events in a thread from `start` to `stop`. `error` is the exception that ended it early, if any."""
 
-    def __init__(self, bootstrap: str, patience_s: float = 0.0) -> None:
-        """`patience_s` is how long its leaders and its coordinator may be away."""
+    def __init__(self, bootstrap: str, patience_s: float = 0.0, login: Mapping[str, str] | None = None) -> None:
+        """`patience_s` is how long its leaders and its coordinator may be away. `login` is how it connects."""
+        self._settings = {**_SETTINGS, **(login or {})}
         self._outage = Outage(SystemClock(), patience_s)
         self.error: Exception | None = None
         self.foreign_count = 0
@@ -45,7 +47,7 @@ class Newsfeed:
     def _run(self) -> None:
         try:
             with Consumer(
-                EVENTS, NEWSFEED, self._bootstrap, commit="manual", audit=ConsumerAudit(), config=_SETTINGS
+                EVENTS, NEWSFEED, self._bootstrap, commit="manual", audit=ConsumerAudit(), config=self._settings
             ) as consumer:
                 self._read(consumer)
         except Exception as error:  # the owner of the thread checks `error`

@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
+from skylog.client.kafka_settings import CONFIG_VARIABLE
 from skylog.demo.layout import Layout
 from skylog.errors import SkylogError
 
@@ -28,7 +30,8 @@ class Pipeline:
     standard input is closed, so it never outlives this process. Spark's JVM and Python workers end with the driver.
     """
 
-    def __init__(self, bootstrap: str, layout: Layout) -> None:
+    def __init__(self, bootstrap: str, layout: Layout, config_file: Path | None = None) -> None:
+        """`config_file` has the settings with which the jobs connect, if they need any."""
         self.is_ready = False
         self._failure = ""
         self._is_stopping = False
@@ -42,6 +45,7 @@ class Pipeline:
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                env={**os.environ, CONFIG_VARIABLE: str(config_file or "")},
             )
         self._listener = Thread(target=self._listen, name="pipeline", daemon=True)
         self._listener.start()

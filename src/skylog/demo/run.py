@@ -12,6 +12,7 @@ from typing import Final
 from skylog.audit import AUDIT_TOPIC, ProducerAudit
 from skylog.client import Admin, Producer
 from skylog.clock import SystemClock
+from skylog.demo.access import NEWSFEED_USER, PIPELINE_USER, WEBSITE_USER
 from skylog.demo.articles import Publisher
 from skylog.demo.community import Community
 from skylog.demo.failover import Failover
@@ -30,7 +31,7 @@ from skylog.demo.layout import (
 )
 from skylog.demo.newsfeed import Newsfeed
 from skylog.demo.pipeline import Pipeline
-from skylog.demo.servers import DemoCluster, DemoServers, make_servers
+from skylog.demo.servers import DemoCluster, DemoServers, make_access, make_servers
 from skylog.demo.stop_condition import StopCondition
 from skylog.demo.summary import Summary, open_summary
 from skylog.demo.traffic import Traffic
@@ -63,12 +64,15 @@ class DemoRun:
     With several brokers, one is killed `kill_after_s` after the start.
     """
 
-    def __init__(self, layout: Layout, brokers: int, port: int, rate: float, kill_after_s: float) -> None:
+    def __init__(
+        self, layout: Layout, brokers: int, port: int, rate: float, kill_after_s: float, *, is_secure: bool = False
+    ) -> None:
         self.layout = layout
         self._rate = rate
         self._since_ms = int(time.time() * 1000)
         self._failover = Failover(kill_after_s)
-        self._servers = make_servers(layout, brokers, port, self._failover.note)
+        self.access = make_access(layout, brokers, is_secure=is_secure)
+        self._servers = make_servers(layout, brokers, port, self._failover.note, self.access)
         self._patience_s = OUTAGE_S if brokers > 1 else 0.0
         self._pipeline: Pipeline | None = None
 
@@ -83,10 +87,12 @@ class DemoRun:
     def start_servers(self) -> None:
         """Start the brokers and create the topics. Raises SkylogError if a port or the data directory is in use."""
         os.environ[INDEX_VARIABLE] = str(self.layout.search.absolute())  # for the console, which the servers start
+        self.access.prepare()
         self._servers.start()
         if isinstance(self._servers, DemoCluster):
-            self._failover.start(self._servers)
-        admin = Admin(self.bootstrap)
+            self._failover.start(self._servers, self.access.settings())
+        self.access.grant(self.bootstrap)
+        admin = Admin(self.access.connection(self.bootstrap))
         # The broker starts to count stored messages when the audit topic exists, so create that first. All are created
         # now: while a broker is away, there may be too few for a new topic.
         known = {topic.name for topic in admin.list_topics()}
@@ -96,16 +102,17 @@ class DemoRun:
 
     def run(self, stop_condition: StopCondition) -> bool:
         """Run until `stop_condition` holds. Returns whether the counts balance. Raises SkylogError if a part fails."""
-        pipeline = self._pipeline = Pipeline(self.bootstrap, self.layout)
-        newsfeed = Newsfeed(self.bootstrap, self._patience_s)
+        access, login = self.access, self.access.settings(WEBSITE_USER)
+        pipeline = self._pipeline = Pipeline(self.bootstrap, self.layout, access.client_file(PIPELINE_USER))
+        newsfeed = Newsfeed(self.bootstrap, self._patience_s, access.settings(NEWSFEED_USER))
         audit = ProducerAudit(APPLICATION, journal_dir=self.layout.journals)
-        producer = Producer(self.bootstrap, audit=audit)
+        producer = Producer(self.bootstrap, audit=audit, config=login)
         events = EventLog(producer, EVENTS, APPLICATION, flush_timeout_s=FLUSH_TIMEOUT_S)
-        website, contents = Website(Random()), Producer(self.bootstrap)
+        website, contents = Website(Random()), Producer(self.bootstrap, config=login)
         publisher = Publisher(contents)
         publisher.publish(website.users)
         traffic = Traffic([website, Community(Random())], events, self._rate)
-        observer = Observer(self.bootstrap, self.layout)
+        observer = Observer(self.bootstrap, self.layout, access.settings())
         monitor = _Monitor(observer, self._servers, pipeline, newsfeed, self._failover, self._patience_s)
         newsfeed.start()
         traffic.start()
@@ -133,7 +140,9 @@ class DemoRun:
         pipeline.stop(STOP_TIMEOUT_S)
         if not newsfeed.stop(STOP_TIMEOUT_S):
             raise SkylogError(f"group {NEWSFEED} did not stop within {STOP_TIMEOUT_S:.0f} s")
-        balances = wait_for_balance(self.bootstrap, EVENTS, NEWSFEED, self._since_ms, AUDIT_TIMEOUT_S)
+        balances = wait_for_balance(
+            access.connection(self.bootstrap), EVENTS, NEWSFEED, self._since_ms, AUDIT_TIMEOUT_S
+        )
         self._failover.stop()
         self._servers.close()
         print_balances(EVENTS, balances)

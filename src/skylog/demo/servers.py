@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Protocol
 
+from skylog.demo.access import Access
 from skylog.demo.broker import DemoBroker
 from skylog.demo.layout import Layout
-from skylog.development import ClusterPlan, DevelopmentCluster
+from skylog.development import ClusterPlan, DevelopmentCluster, secrets_of
 from skylog.errors import SkylogError
 
 RETURN_AFTER_S: Final = 8.0
@@ -40,9 +42,14 @@ class DemoServers(Protocol):
 class DemoCluster:
     """Several brokers, which take over from each other. One that was killed is started again."""
 
-    def __init__(self, layout: Layout, brokers: int, port: int, report: Callable[[str], None]) -> None:
-        """`report` is called with a line about what happens to the processes, from any thread."""
-        plan = ClusterPlan(brokers, port, console_port=0, settings=_SETTINGS)
+    def __init__(
+        self, layout: Layout, brokers: int, port: int, report: Callable[[str], None], secrets: Path | None = None
+    ) -> None:
+        """`report` is called with a line about what happens to the processes, from any thread.
+
+        `secrets` has the files of a secured cluster.
+        """
+        plan = ClusterPlan(brokers, port, console_port=0, settings=_SETTINGS, secrets=secrets)
         self._cluster = DevelopmentCluster(layout.cluster, plan, restart_after_s=RETURN_AFTER_S, report=report)
 
     @property
@@ -81,8 +88,18 @@ def check_directory(layout: Layout, brokers: int) -> None:
         raise SkylogError(f"{layout.root} was made by a demo with {made_by}; choose another --data-dir, or remove it")
 
 
-def make_servers(layout: Layout, brokers: int, port: int, report: Callable[[str], None]) -> DemoBroker | DemoCluster:
+def make_access(layout: Layout, brokers: int, *, is_secure: bool) -> Access:
+    """Return how the parts of the demo log in."""
+    if not is_secure:
+        return Access()
+    return Access((layout.secrets if brokers == 1 else secrets_of(layout.cluster)).absolute())
+
+
+def make_servers(
+    layout: Layout, brokers: int, port: int, report: Callable[[str], None], access: Access | None = None
+) -> DemoBroker | DemoCluster:
     check_directory(layout, brokers)
+    access = access or Access()
     if brokers == 1:
-        return DemoBroker(layout.broker, port)
-    return DemoCluster(layout, brokers, port, report)
+        return DemoBroker(layout.broker, port, access.server_file)
+    return DemoCluster(layout, brokers, port, report, access.folder)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from skylog.development.cluster import DevelopmentCluster
-from skylog.development.plan import ClusterPlan
+from skylog.development.plan import ClusterPlan, secrets_of
 
-__all__ = ["ClusterPlan", "DevelopmentCluster"]
+__all__ = ["ClusterPlan", "DevelopmentCluster", "secrets_of"]

@@ -10,6 +10,7 @@ The directory has everything that the next run continues with:
     broker-1.log    its log
     console.log     the console's log
     cluster.json    the ports
+    secrets/        certificates and passwords, if it is secured
 
 All processes end with this one, however it ends. Until then they are supervised: one that dies is started again.
 """
@@ -19,12 +20,13 @@ from __future__ import annotations
 import fcntl
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from skylog.client import Connection
+from skylog.client.kafka_settings import read_client_config
 from skylog.cluster.image import NO_CONTROLLER
 from skylog.cluster.zookeeper.server import ZooKeeperServer
 from skylog.development.cluster_broker import ClusterBroker
@@ -32,7 +34,9 @@ from skylog.development.cluster_console import ClusterConsole, open_console
 from skylog.development.plan import DEFAULT_BROKERS, ClusterPlan
 from skylog.development.ports import ANY_PORT, HOST, ClusterPorts, choose_ports, is_free
 from skylog.development.supervisor import ReportEvent, SupervisedPart, Supervisor
+from skylog.development.zookeeper_security import security_of
 from skylog.errors import SkylogError
+from skylog.security.development_set import CLIENT, CLUSTER, is_development_set, write_development_set
 
 RESTART_AFTER_S: Final = 1.0
 _LOCK: Final = ".lock"
@@ -62,6 +66,7 @@ class DevelopmentCluster:
     ) -> None:
         self.data_dir = data_dir
         self._plan = plan or ClusterPlan()
+        self._secrets = None if self._plan.secrets is None else self._plan.secrets.absolute()
         self._restart_after_s = restart_after_s
         self._report = report
         self._lock: IO[bytes] | None = None
@@ -92,12 +97,29 @@ class DevelopmentCluster:
         assert self._zookeeper is not None
         return self._zookeeper.address
 
+    @property
+    def client_settings(self) -> dict[str, object]:
+        """How a super user connects to the brokers, with librdkafka's names; none if the cluster is not secured."""
+        path = self.client_file
+        return {"security.protocol": "PLAINTEXT"} if path is None else read_client_config(path)
+
+    @property
+    def client_file(self) -> Path | None:
+        """The settings of a super user's client, if the cluster is secured."""
+        return self._file(CLIENT)
+
+    def _file(self, name: str) -> Path | None:
+        return None if self._secrets is None else self._secrets / name
+
     # -- starting
 
     def start(self) -> Self:
         """Start all processes. Returns when the brokers have formed a cluster. Raises SkylogError with the fix."""
         self._plan.check()
         lock = self._take_lock()
+        if self._secrets is not None and not is_development_set(self._secrets):
+            self._report(f"writing certificates and passwords to {self._secrets}")
+            write_development_set(self._secrets)
         ports = ClusterPorts.read(self.data_dir)
         count = self._plan.brokers or len(ports.brokers) or DEFAULT_BROKERS
         for node_id, port in enumerate(choose_ports(count, self._plan.port, ports.brokers), 1):
@@ -107,7 +129,7 @@ class DevelopmentCluster:
         zookeeper = self._start_zookeeper(ports.zookeeper, lock.fileno())
         self._start_brokers(count)
         if self._listener is not None:
-            self.console = ClusterConsole(self.data_dir, self._listener, self.bootstrap)
+            self.console = ClusterConsole(self.data_dir, self._listener, self.bootstrap, self.client_file)
             self.console.start()
             self._supervise("the console", self.console)
         console_port = ports.console if self.console is None else self.console.port
@@ -140,7 +162,13 @@ class DevelopmentCluster:
     def _start_zookeeper(self, port: int, lock: int) -> ZooKeeperServer:
         self._report("starting ZooKeeper")
         port = port if is_free(port) else ANY_PORT
-        server = self._zookeeper = ZooKeeperServer(self.data_dir / "zookeeper", HOST, port, inherited=[lock])
+        server = self._zookeeper = ZooKeeperServer(
+            self.data_dir / "zookeeper",
+            HOST,
+            port,
+            inherited=[lock],
+            security=None if self._secrets is None else security_of(self._secrets),
+        )
         server.start()
         self._supervise("ZooKeeper", server)
         return server
@@ -149,7 +177,7 @@ class DevelopmentCluster:
         self._report(f"starting {count} brokers" if count > 1 else "starting a broker")
         settings = self._plan.broker_settings(count)
         for broker in self.brokers.values():
-            broker.configure(self.zookeeper, settings, self._plan.log_level)
+            broker.configure(self.zookeeper, settings, self._plan.log_level, self._file(CLUSTER))
         _at_once(_start_named, self.brokers.values())
         self._wait_until_formed()
         for node_id, broker in self.brokers.items():
@@ -162,8 +190,10 @@ class DevelopmentCluster:
     def _wait_until_formed(self) -> None:
         """Wait until every broker knows all others and the controller."""
         deadline = time.monotonic() + _FORM_TIMEOUT_S
-        waiting = list(self.brokers.values())
-        while waiting := [broker for broker in waiting if not self.brokers.keys() <= _known_brokers(broker.address)]:
+        waiting, login = list(self.brokers.values()), self.client_settings
+        while waiting := [
+            broker for broker in waiting if not self.brokers.keys() <= _known_brokers(broker.address, login)
+        ]:
             if time.monotonic() > deadline:
                 names = ", ".join(broker.address for broker in waiting)
                 raise SkylogError(f"the brokers did not form a cluster within {_FORM_TIMEOUT_S:.0f} s: see {names}")
@@ -217,8 +247,8 @@ def _at_once(action: Callable[[Any], object], targets: Iterable[Any]) -> None:
         each.result()
 
 
-def _known_brokers(address: str) -> set[int]:
+def _known_brokers(address: str, login: Mapping[str, object]) -> set[int]:
     """The brokers that the one at this address knows; none while it knows of no controller."""
-    connection = Connection(address)
+    connection = Connection(address, login)
     found = connection.metadata(connection.admin_client())
     return set() if found.controller_id == NO_CONTROLLER else set(found.brokers)

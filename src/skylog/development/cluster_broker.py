@@ -25,9 +25,13 @@ class ClusterBroker(CommandProcess):
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
-    def configure(self, zookeeper: str, settings: Mapping[str, str], log_level: str) -> None:
-        """Set its options from the next start on."""
+    def configure(
+        self, zookeeper: str, settings: Mapping[str, str], log_level: str, config_file: Path | None = None
+    ) -> None:
+        """Set its options from the next start on. `config_file` has further settings, also secrets."""
         self._options = ["--zookeeper", zookeeper, "--no-console", "--log-level", log_level]
+        if config_file is not None:
+            self._options += ["--config", str(config_file)]
         for key, value in {**settings, "node.id": str(self.node_id)}.items():
             self._options += ["--set", f"{key}={value}"]
 

@@ -28,10 +28,12 @@ def open_console(port: int | None, remembered: int | None) -> socket.socket:
 class ClusterConsole(CommandProcess):
     """The console. It serves the visitors of a socket, which stays open while it is restarted."""
 
-    def __init__(self, home: Path, listener: socket.socket, bootstrap: str) -> None:
+    def __init__(self, home: Path, listener: socket.socket, bootstrap: str, config_file: Path | None = None) -> None:
+        """`config_file` has the settings with which it connects, if it needs any."""
         super().__init__(home / "console.log", [listener.fileno()])
         self._listener = listener
         self._bootstrap = bootstrap
+        self._options = [] if config_file is None else ["--config", str(config_file)]
 
     @property
     def url(self) -> str:
@@ -43,4 +45,5 @@ class ClusterConsole(CommandProcess):
 
     def start(self) -> None:
         """Start or restart it. Visitors who come earlier wait in the socket's backlog."""
-        self._launch(["console", "--bootstrap", self._bootstrap, "--host", HOST, "--fd", str(self._listener.fileno())])
+        where = ["--bootstrap", self._bootstrap, "--host", HOST, "--fd", str(self._listener.fileno())]
+        self._launch(["console", *where, *self._options])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from skylog.errors import ConfigError
@@ -11,7 +12,13 @@ from skylog.errors import ConfigError
 DEFAULT_BROKERS: Final = 3
 DEFAULT_FIRST_PORT: Final = 9092
 _MOST_REPLICAS: Final = 3
+_SECRETS: Final = "secrets"
 _OWN_SETTINGS: Final = ("node.id", "broker.id", "advertised.listeners")
+
+
+def secrets_of(data_dir: Path) -> Path:
+    """Return where a cluster in this directory has its secrets, if it is secured."""
+    return data_dir / _SECRETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +26,7 @@ class ClusterPlan:
     """None stands for the value of the last run in the same directory, or for the default of the first run.
 
     `port` is the port of the first broker; the others get the next ones. 0 picks free ports. `settings` are settings
-    of all brokers.
+    of all brokers. `secrets` is the folder of `skylog secure` for a secured cluster, which is written if it is missing.
     """
 
     brokers: int | None = None
@@ -28,6 +35,7 @@ class ClusterPlan:
     console_port: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "info"
+    secrets: Path | None = None
 
     def check(self) -> None:
         """Raise ConfigError for a setting that brokers cannot share."""

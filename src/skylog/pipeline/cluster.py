@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from skylog.client import DEFAULT_BOOTSTRAP, Admin, Connection, Producer
+from skylog.client.kafka_settings import properties_of_environment
 from skylog.spark.kafka_settings import library_settings
 from skylog.spark.reading.options import BOOTSTRAP, KAFKA_PREFIX
 from skylog.spark.topics import ensure_topic
 
+_PROTOCOL: Final = f"{KAFKA_PREFIX}security.protocol"
 _CONNECTING: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.address.", "client.")
 
 
@@ -20,7 +22,8 @@ class Cluster:
 
         Cluster("10.0.0.1:9093", {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "ca.pem"})
 
-    Other options of the data source, such as failOnDataLoss, may be among them. They apply to reads.
+    Other options of the data source, such as failOnDataLoss, may be among them. They apply to reads. Without
+    kafka.security.protocol, the file that the environment variable SKYLOG_CONFIG names says how to connect.
     """
 
     bootstrap: str = DEFAULT_BOOTSTRAP
@@ -36,7 +39,7 @@ class Cluster:
     @property
     def source_options(self) -> dict[str, str]:
         """The options of the data source for reads."""
-        return {**self.options, BOOTSTRAP: self.bootstrap}
+        return {**self._given, BOOTSTRAP: self.bootstrap}
 
     @property
     def kafka_options(self) -> dict[str, str]:
@@ -44,8 +47,16 @@ class Cluster:
         return {f"{KAFKA_PREFIX}{key}": value for key, value in self._kafka.items()}
 
     @property
+    def _given(self) -> dict[str, str]:
+        """The options, and how to connect from the file that SKYLOG_CONFIG names, unless the options say it."""
+        if any(key.lower() == _PROTOCOL for key in self.options):
+            return dict(self.options)
+        configured = {key: value for key, value in properties_of_environment().items() if key.startswith(_CONNECTING)}
+        return {**{f"{KAFKA_PREFIX}{key}": value for key, value in configured.items()}, **self.options}
+
+    @property
     def _kafka(self) -> dict[str, str]:
-        given = {**{key.lower(): value for key, value in self.options.items()}, BOOTSTRAP: self.bootstrap}
+        given = {**{key.lower(): value for key, value in self._given.items()}, BOOTSTRAP: self.bootstrap}
         return {key.removeprefix(KAFKA_PREFIX): value for key, value in given.items() if key.startswith(KAFKA_PREFIX)}
 
     @property

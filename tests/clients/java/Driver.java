@@ -189,6 +189,14 @@ public final class Driver {
 
     private Properties connection() {
         Properties properties = new Properties();
+        String security = System.getenv("PEER_PROPERTIES"); // TLS and the login
+        if (security != null) {
+            try (java.io.Reader file = java.nio.file.Files.newBufferedReader(java.nio.file.Path.of(security))) {
+                properties.load(file);
+            } catch (java.io.IOException error) {
+                throw new java.io.UncheckedIOException(error);
+            }
+        }
         properties.put("bootstrap.servers", bootstrap);
         return properties;
     }

@@ -7,7 +7,7 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 
 import { groupOperations } from './groups.mjs'
-import { base64, bytes, keepReader, readers, serve, take } from '../node/operations.mjs'
+import { base64, bytes, keepReader, readers, security, serve, take } from '../node/operations.mjs'
 
 const require = createRequire(join(process.env.PEER_MODULES, 'driver.js'))
 const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLevel } = require('kafkajs')
@@ -39,7 +39,15 @@ const DEFAULT_CONFIG = 5
 const TOPIC_ALREADY_EXISTS = 36
 
 const brokers = process.argv[2].split(',')
-const kafka = new Kafka({ clientId: 'kafkajs', brokers, logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50 } })
+const { ssl, sasl } = security()
+const kafka = new Kafka({
+  clientId: 'kafkajs',
+  brokers,
+  ssl,
+  sasl: sasl && { ...sasl, mechanism: sasl.mechanism.toLowerCase() },
+  logLevel: logLevel.NOTHING,
+  retry: { initialRetryTime: 50 },
+})
 
 // An admin for each operation: a kept one goes on asking for topics that were deleted since, and fails over them.
 const withAdmin = async use => {
@@ -57,6 +65,8 @@ const newCluster = async topic => {
     logger: createLogger({ level: logLevel.NOTHING, logCreator: LoggerConsole }),
     socketFactory: defaultSocketFactory(),
     brokers,
+    ssl,
+    sasl: sasl && { ...sasl, mechanism: sasl.mechanism.toLowerCase() },
     clientId: 'kafkajs',
     connectionTimeout: 1000,
     metadataMaxAge: 300000,

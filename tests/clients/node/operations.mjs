@@ -3,6 +3,7 @@
 // A request is {"operation": name, ...arguments}; the answer is {"result": ...} or {"error": {"code", "message"}},
 // where the code is Kafka's number of the error, or null for an error of the client itself.
 
+import { readFileSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 
 export const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
@@ -45,3 +46,6 @@ export const take = async (reader, count, fetch) => {
   }
   return reader.ahead.splice(0, count)
 }
+
+// TLS and the login, from the JSON file that PEER_SECURITY names; neither without it.
+export const security = () => (process.env.PEER_SECURITY ? JSON.parse(readFileSync(process.env.PEER_SECURITY)) : {})

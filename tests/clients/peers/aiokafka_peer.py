@@ -43,13 +43,15 @@ class AiokafkaReader:
 class AiokafkaPeer:
     codecs = CODECS
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Mapping[str, Any] | None = None) -> None:
+        """`security` are the arguments for TLS and logins."""
         self.bootstrap = bootstrap
+        self._connection: dict[str, Any] = {"bootstrap_servers": bootstrap, **(security or {})}
         self.runner = asyncio.Runner()
         self.admin = self.runner.run(self._started_admin())
 
     async def _started_admin(self) -> AIOKafkaAdminClient:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin = AIOKafkaAdminClient(**self._connection)
         await admin.start()
         return admin
 
@@ -75,7 +77,7 @@ class AiokafkaPeer:
     ) -> None:
         async def send() -> None:
             producer = AIOKafkaProducer(
-                bootstrap_servers=self.bootstrap,
+                **self._connection,
                 compression_type=None if codec == "none" else codec,
                 acks="all" if acks == "all" else int(acks),
                 enable_idempotence=idempotent,
@@ -96,7 +98,7 @@ class AiokafkaPeer:
         place = TopicPartition(topic, partition)
 
         async def position() -> AIOKafkaConsumer:
-            consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, auto_offset_reset="none")
+            consumer = AIOKafkaConsumer(**self._connection, auto_offset_reset="none")
             await consumer.start()
             consumer.assign([place])
             match start:
@@ -123,7 +125,7 @@ class AiokafkaPeer:
         place = TopicPartition(topic, partition)
 
         async def look_up() -> int | None:
-            async with AIOKafkaConsumer(bootstrap_servers=self.bootstrap) as consumer:
+            async with AIOKafkaConsumer(**self._connection) as consumer:
                 match at:
                     case Place.BEGINNING:
                         return int((await consumer.beginning_offsets([place]))[place])

@@ -71,14 +71,16 @@ class ConfluentReader:
 class ConfluentPeer:
     codecs = CODECS
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Mapping[str, str] | None = None) -> None:
+        """`security` are the settings of TLS and logins."""
         self.bootstrap = bootstrap
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._connection = {"bootstrap.servers": bootstrap, **(security or {})}
+        self.admin = AdminClient(dict(self._connection))
 
     def consumer(self, **config: Any) -> Consumer:
         """A consumer without a group: librdkafka wants a group id set, and never uses it with assign()."""
         defaults = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}
-        return Consumer({"bootstrap.servers": self.bootstrap, **defaults, **config})
+        return Consumer({**self._connection, **defaults, **config})
 
     def produce(
         self,
@@ -93,7 +95,7 @@ class ConfluentPeer:
         failures: list[KafkaError] = []
         producer = Producer(
             {
-                "bootstrap.servers": self.bootstrap,
+                **self._connection,
                 "compression.type": codec,
                 "acks": acks,
                 "enable.idempotence": idempotent,

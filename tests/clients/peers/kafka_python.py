@@ -45,10 +45,12 @@ class KafkaPythonReader:
 
 
 class KafkaPythonPeer:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Mapping[str, Any] | None = None) -> None:
+        """`security` are the arguments for TLS and logins."""
         self.bootstrap = bootstrap
+        self._connection: dict[str, Any] = {"bootstrap_servers": bootstrap, **(security or {})}
         self.codecs = ("none", "gzip", *(name for name, is_there in _CODEC_OF_LIBRARY.items() if is_there()))
-        self.admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        self.admin = KafkaAdminClient(**self._connection)
 
     def close(self) -> None:
         self.admin.close()
@@ -64,7 +66,7 @@ class KafkaPythonPeer:
         idempotent: bool = False,
     ) -> None:
         producer = KafkaProducer(
-            bootstrap_servers=self.bootstrap,
+            **self._connection,
             compression_type=None if codec == "none" else codec,
             acks="all" if acks == "all" else int(acks),
             enable_idempotence=idempotent,
@@ -86,7 +88,7 @@ class KafkaPythonPeer:
     @contextmanager
     def open(self, topic: str, partition: int, start: Position) -> Iterator[KafkaPythonReader]:
         place = TopicPartition(topic, partition)
-        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, auto_offset_reset="none", fetch_max_wait_ms=50)
+        consumer = KafkaConsumer(**self._connection, auto_offset_reset="none", fetch_max_wait_ms=50)
         try:
             consumer.assign([place])
             match start:

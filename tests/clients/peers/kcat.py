@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,15 @@ class KcatPeer:
 
     codecs = CODECS
 
-    def __init__(self, bootstrap: str, program: str = "kcat") -> None:
+    def __init__(self, bootstrap: str, program: str = "kcat", security: Mapping[str, str] | None = None) -> None:
+        """`security` are the settings of TLS and logins."""
         self.bootstrap = bootstrap
         self.program = program
+        settings = [part for key, value in (security or {}).items() for part in ("-X", f"{key}={value}")]
+        self._begin = [program, "-b", bootstrap, *settings]
 
     def run(self, *arguments: str, stdin: str = "") -> str:
-        command = [self.program, "-b", self.bootstrap, *arguments]
+        command = [*self._begin, *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         if done.returncode:
             for text, code in _CODE_OF_TEXT.items():
@@ -114,7 +117,7 @@ class KcatPeer:
                 offset = f"s@{timestamp_ms}"
             case int():
                 offset = str(start)
-        command = [self.program, "-b", self.bootstrap, "-C", "-J", "-u", "-t", topic, "-p", str(partition)]
+        command = [*self._begin, "-C", "-J", "-u", "-t", topic, "-p", str(partition)]
         process = subprocess.Popen(
             [*command, "-o", offset], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
         )

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import zlib from 'node:zlib'
 
-import { base64, bytes, keepReader, readers, serve, take } from '../node/operations.mjs'
+import { base64, bytes, keepReader, readers, security, serve, take } from '../node/operations.mjs'
 
 const library = pathToFileURL(join(process.env.PEER_MODULES, '@platformatic/kafka/dist/index.js'))
 const { Admin, Consumer, Producer } = await import(library)
@@ -18,7 +18,8 @@ const DELETE = 1
 const EARLIEST = -2n
 const LATEST = -1n
 
-const connection = { clientId: 'platformatic', bootstrapBrokers: process.argv[2].split(','), retryDelay: 50 }
+const { ssl: tls, sasl } = security()
+const connection = { clientId: 'platformatic', bootstrapBrokers: process.argv[2].split(','), retryDelay: 50, tls, sasl }
 const admin = new Admin(connection)
 
 const using = async (client, use) => {

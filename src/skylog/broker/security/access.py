@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from skylog.broker.api import Context
     from skylog.broker.session import Session
 
-logger = logging.getLogger(__name__)
+audit_logger = logging.getLogger("kafka.authorizer.logger")
+"""Has a line for every decision: denied at INFO, allowed at DEBUG, as in Kafka, which has the name."""
+if audit_logger.level == logging.NOTSET:
+    audit_logger.setLevel(logging.WARNING)  # off unless somebody asks for it: clients cause these lines
 
 MAX_REMEMBERED: Final = 10_000
 ERRORS: Final = {
@@ -105,7 +108,8 @@ class Rights:
     def _decide(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         host = self.host
         decision = self._authorizer.decide(self._principal, host, operation, resource_type, name)
-        logger.debug(
+        audit_logger.log(
+            logging.DEBUG if decision.is_allowed else logging.INFO,
             "%s from %s: %s on %s %r: %s, by %s",
             self._principal,
             host,

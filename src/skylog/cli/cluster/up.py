@@ -58,6 +58,13 @@ def up(
             help="Port of the console; 0 picks a free one.",
         ),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="With TLS, logins and ACLs, also in later runs; the files of its clients are in DATA_DIR/secrets.",
+        ),
+    ] = False,
     log_level: Annotated[
         str, typer.Option("--log-level", help="Log level of the brokers: debug, info, warning or error.")
     ] = "info",
@@ -73,12 +80,15 @@ def up(
     [bold]skylog cluster up --brokers 5 --port 0 --set num.partitions=6 --data-dir data[/]
     """
     from skylog.broker import ServerConfig
-    from skylog.development import ClusterPlan, DevelopmentCluster
+    from skylog.development import ClusterPlan, DevelopmentCluster, secrets_of
+    from skylog.security.development_set import is_development_set
 
     check_level(log_level)
     chosen = read_settings(None, settings or [], "--set")
     ServerConfig.parse(chosen)  # reports a mistake now, and not as the error of each broker
-    plan = ClusterPlan(brokers, port, console, console_port, chosen, log_level)
+    secrets = secrets_of(data_dir)
+    is_secure = secure or is_development_set(secrets)
+    plan = ClusterPlan(brokers, port, console, console_port, chosen, log_level, secrets if is_secure else None)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     try:
@@ -110,6 +120,8 @@ def _announce(cluster: DevelopmentCluster) -> None:
     command = "skylog" if shutil.which("skylog") else "python -m skylog"
     victim = next(iter(cluster.brokers.values()))
     stderr.print("\nTry it, in another terminal:")
+    if cluster.client_file is not None:
+        stderr.print(f"  [bold cyan]export SKYLOG_CONFIG={cluster.client_file}[/]")
     if cluster.bootstrap != DEFAULT_BOOTSTRAP:
         stderr.print(f"  [bold cyan]export SKYLOG_BOOTSTRAP={cluster.bootstrap}[/]")
     stderr.print(f"  [bold cyan]echo hello | {command} produce greetings[/]")

@@ -57,7 +57,7 @@ def run_broker(options: ServeOptions) -> None:
         where = (options.console_host or "127.0.0.1", port)
         console_settings = Settings("", *where, options.console_read_only, *credentials)
         console_settings.check("--console-")
-    open_session = session_opener(options.zookeeper, options.metadata_store, config.broker)
+    open_session = session_opener(options.zookeeper, options.metadata_store, config)
     _raise_file_limit()
     addresses = config.security.addresses()
     host = options.host or (addresses[0].host if addresses else "127.0.0.1")

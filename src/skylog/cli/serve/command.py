@@ -85,7 +85,12 @@ def serve(
         bool, typer.Option("--metrics-topic", help="Publish the broker's metrics to the topic _skylog_metrics.")
     ] = False,
     log_level: Annotated[
-        str, typer.Option("--log-level", help="Log level on stderr: debug, info, warning or error.")
+        str,
+        typer.Option(
+            "--log-level",
+            help="Log level on stderr: debug, info, warning or error. Some loggers may have "
+            "their own: info,kafka.authorizer.logger=debug.",
+        ),
     ] = DEFAULTS.log_level,
     log_format: Annotated[
         LogFormat,

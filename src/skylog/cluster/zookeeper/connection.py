@@ -20,9 +20,10 @@ from typing import Any, Final, NamedTuple
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
 from kazoo.exceptions import SessionExpiredError as KazooSessionExpiredError
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KazooState, KeeperState
 
 from skylog.cluster.store import SessionExpiredError
+from skylog.cluster.zookeeper.access import PLAIN, ZooKeeperAccess
 from skylog.cluster.zookeeper.ensemble import Ensemble
 from skylog.cluster.zookeeper.handler import SessionHandler
 from skylog.cluster.zookeeper.liveness import Liveness, Step
@@ -56,18 +57,19 @@ class ZooKeeperConnection:
     Its owner sets the callbacks: `reconnected`, `expired`, and `delivered`, which follows some replies and events.
     """
 
-    def __init__(self, ensemble: Ensemble, session_timeout_ms: int) -> None:
+    def __init__(self, ensemble: Ensemble, session_timeout_ms: int, access: ZooKeeperAccess = PLAIN) -> None:
         self._loop = asyncio.get_running_loop()
         self._ensemble = ensemble
         self._session_timeout_ms = session_timeout_ms
         self._liveness = Liveness(session_timeout_ms / 1000, len(ensemble.servers))
-        self._handler = SessionHandler(self._liveness.connect_timeout_s)
+        self._handler = SessionHandler(self._liveness.connect_timeout_s, access)
         self._client = KazooClient(
             ",".join(ensemble.servers),
             timeout=session_timeout_ms / 1000,
             handler=self._handler,
             connection_retry=dict(_RETRY),
             logger=_kazoo_logger,
+            **access.client_options(),
         )
         self._numbers = count()
         self._waiting: deque[tuple[Request, Reply]] = deque()
@@ -169,7 +171,9 @@ class ZooKeeperConnection:
         """Called in kazoo's connection thread."""
         if state == KazooState.LOST:
             self._handler.refuse()
-            self.mailbox.post(partial(self.expire, "ZooKeeper has ended the session"))
+            is_refused = self._client.client_state == KeeperState.AUTH_FAILED
+            reason = "ZooKeeper refused the login" if is_refused else "ZooKeeper has ended the session"
+            self.mailbox.post(partial(self.expire, reason))
         elif state == KazooState.CONNECTED:
             self.mailbox.post(partial(self._connected, self._handler.attempt_began_at))
         else:

@@ -10,6 +10,9 @@ from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from skylog.cluster.zookeeper.access import PLAIN, ZooKeeperAccess
+from skylog.errors import ConfigError
+
 
 class SessionHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
     """Opens connections until `refuse` is called, so that kazoo cannot begin a new session after the old one.
@@ -18,8 +21,9 @@ class SessionHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo 
     nothing is sent any more.
     """
 
-    def __init__(self, connect_timeout_s: float) -> None:
+    def __init__(self, connect_timeout_s: float, access: ZooKeeperAccess = PLAIN) -> None:
         super().__init__()
+        self._access = access
         self._connect_timeout_s = connect_timeout_s
         self._lock = threading.Lock()
         self._is_refusing = False
@@ -33,7 +37,7 @@ class SessionHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo 
         self.attempt_began_at = time.monotonic()
         options["timeout"] = self._connect_timeout_s  # kazoo's is the whole session timeout
         try:
-            connection: socket.socket = super().create_connection(*arguments, **options)
+            connection = self._encrypted(super().create_connection(*arguments, **options), options.get("hostname"))
         except OSError as error:
             self.last_error = error
             raise
@@ -43,6 +47,21 @@ class SessionHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo 
                 raise OSError("the session has ended")
             self._socket = connection
         return connection
+
+    def _encrypted(self, connection: socket.socket, host: str | None) -> socket.socket:
+        """Return the connection with TLS, if it is to have that. Waits as long as connecting may take."""
+        try:
+            context = self._access.tls_context()
+            if context is None:
+                return connection
+            connection.settimeout(self._connect_timeout_s)
+            return context.wrap_socket(connection, server_hostname=host)
+        except ConfigError as error:
+            connection.close()
+            raise OSError(str(error)) from error
+        except OSError:
+            connection.close()
+            raise
 
     def create_socket_pair(self) -> tuple[socket.socket, _WakeupSocket]:
         reader, writer = super().create_socket_pair()
@@ -59,7 +78,8 @@ class SessionHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo 
             current, self._socket = self._socket, None
         if current is not None:
             with contextlib.suppress(OSError):  # it was closed already
-                current.shutdown(socket.SHUT_RDWR)
+                # Not the method of an SSLSocket: that ends the encryption first, while kazoo's thread may send.
+                socket.socket.shutdown(current, socket.SHUT_RDWR)
 
 
 class _WakeupSocket:

@@ -13,10 +13,12 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final, Self
 
 from skylog.bound_process import BoundProcess
+from skylog.cluster.zookeeper.server_security import ServerSecurity
 from skylog.errors import SkylogError
 from skylog.java import RequirementError, check_java, find_java
 
@@ -42,8 +44,7 @@ _JVM_OPTIONS: Final = (
 )
 _CONFIG: Final = """\
 dataDir=./data
-clientPortAddress={host}
-clientPort={port}
+{ports}
 tickTime=500
 maxSessionTimeout=60000
 maxClientCnxns=0
@@ -76,9 +77,16 @@ class ZooKeeperServer:
     """
 
     def __init__(
-        self, data_dir: Path, host: str = "127.0.0.1", port: int = 0, *, inherited: Sequence[int] = ()
+        self,
+        data_dir: Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        inherited: Sequence[int] = (),
+        security: ServerSecurity | None = None,
     ) -> None:
         """`inherited` are descriptors that the server keeps open, such as that of a lock."""
+        self._security = security
         self.data_dir = data_dir
         self._inherited = inherited
         self.host = host
@@ -140,9 +148,10 @@ class ZooKeeperServer:
 
     def _start_on(self, port: int, lock: IO[bytes], *, is_last: bool) -> bool:
         """Return whether the server answers on this port; False if another process took it first."""
-        (self.data_dir / "zoo.cfg").write_text(_CONFIG.format(host=self.host, port=port))
+        (self.data_dir / "zoo.cfg").write_text(_CONFIG.format(ports=self._ports(port)))
         (self.data_dir / "log4j2.properties").write_text(_LOG_CONFIG)
-        command = [find_java("ZooKeeper"), *_JVM_OPTIONS, "-cp", _class_path(), _MAIN, "./zoo.cfg"]
+        options = [*_JVM_OPTIONS, *(self._security.prepare(self.data_dir) if self._security else ())]
+        command = [find_java("ZooKeeper"), *options, "-cp", _class_path(), _MAIN, "./zoo.cfg"]
         with open(self.data_dir / LOG_NAME, "ab") as output:
             before = output.tell()
             directory = str(self.data_dir.resolve())
@@ -166,11 +175,16 @@ class ZooKeeperServer:
         address = (_REACHABLE.get(self.host, self.host), port)
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
-            if _is_serving(address):
+            if _is_serving(address, self._security):
                 return self.is_running  # or another server took the port
             if self._started().wait(_POLL_S):
                 return False
         raise SkylogError(f"ZooKeeper did not answer on {address[0]}:{port} within {_START_TIMEOUT_S:.0f} s")
+
+    def _ports(self, port: int) -> str:
+        if self._security is not None:
+            return self._security.config(self.host, port)
+        return f"clientPortAddress={self.host}\nclientPort={port}"
 
     def _started(self) -> BoundProcess:
         if self._process is None:
@@ -214,9 +228,12 @@ def _bindable_port(host: str, port: int) -> int:
         return int(listener.getsockname()[1])
 
 
-def _is_serving(address: tuple[str, int]) -> bool:
+def _is_serving(address: tuple[str, int], security: ServerSecurity | None) -> bool:
     try:
-        with socket.create_connection(address, timeout=5.0) as connection:
+        with ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection(address, timeout=5.0))
+            if security is not None:
+                connection = stack.enter_context(security.own_context().wrap_socket(connection))
             connection.sendall(b"srvr")
             return b"Mode: " in connection.recv(4096)
     except OSError:

@@ -10,6 +10,8 @@ from typing import Final
 from kazoo.exceptions import ZookeeperError
 
 from skylog.cluster.store import Entry, Operation, SessionExpiredError, Watcher
+from skylog.cluster.zookeeper.access import PLAIN, ZooKeeperAccess
+from skylog.cluster.zookeeper.closing import close_to_others
 from skylog.cluster.zookeeper.commits import Committer
 from skylog.cluster.zookeeper.connection import ZooKeeperConnection
 from skylog.cluster.zookeeper.ensemble import Ensemble
@@ -22,19 +24,23 @@ logger = logging.getLogger(__name__)
 _BATCH_S: Final = 0.01  # the longest time that a change waits for others
 
 
-async def open_zookeeper(connect: str, *, session_timeout_ms: int, connection_timeout_ms: int) -> ZooKeeperSession:
+async def open_zookeeper(
+    connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, access: ZooKeeperAccess = PLAIN
+) -> ZooKeeperSession:
     """Open a session with the ensemble `HOST:PORT[,HOST:PORT…][/chroot]`, and create the chroot.
 
     Raises ConfigError for an invalid address, and SkylogError if no server answers in time.
     """
     ensemble = Ensemble.parse(connect)
-    connection = ZooKeeperConnection(ensemble, session_timeout_ms)
+    connection = ZooKeeperConnection(ensemble, session_timeout_ms, access)
     connection.start()
     znodes = Znodes(ensemble.chroot)
     try:
         async with asyncio.timeout(connection_timeout_ms / 1000):
             await connection.first_connected
             await create_znode(connection, znodes.znode(MARKERS))
+            if access.sets_acl:
+                await close_to_others(connection, znodes)
     except BaseException as error:
         await connection.close()
         if isinstance(error, TimeoutError):

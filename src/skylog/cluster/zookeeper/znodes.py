@@ -12,7 +12,7 @@ from operator import methodcaller
 from typing import Final
 
 import orjson
-from kazoo.exceptions import NodeExistsError, ZookeeperError
+from kazoo.exceptions import NoAuthError, NodeExistsError, SessionClosedRequireSaslError, ZookeeperError
 
 from skylog.cluster.store import Value
 from skylog.cluster.zookeeper.connection import ZooKeeperConnection
@@ -67,4 +67,9 @@ async def create_znode(connection: ZooKeeperConnection, znode: str) -> None:
 
 
 def refused(what: str, error: Exception) -> SkylogError:
-    return SkylogError(f"ZooKeeper refused to {what}: {type(error).__name__}")
+    hint = ""
+    if isinstance(error, SessionClosedRequireSaslError):
+        hint = ": it serves only clients that log in; set zookeeper.sasl.jaas.config"
+    elif isinstance(error, NoAuthError):
+        hint = ": another user has created it; log in as the user of the other brokers (zookeeper.sasl.jaas.config)"
+    return SkylogError(f"ZooKeeper refused to {what}: {type(error).__name__}{hint}")
