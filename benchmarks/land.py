@@ -1,10 +1,10 @@
 """Rows per second from a topic into the warehouse: `land`, and Spark's JVM connector with delta-spark if available.
 
 Each contender is a process with its own Spark session. They take turns, each with a new table. If delta-spark has no
-jar for the installed PySpark, all of them run with the newest one that it has a jar for, in an environment of the tests.
-If that cannot be had, the connector writes Parquet instead. With `--against DIR`, the job of another checkout is a
-contender too, on tables of whatever form it has. The rows of the connector get the same columns with the same functions,
-are not checked to be complete, and have no offsets.
+jar for the installed PySpark, all of them run with the newest one that it has a jar for. If that cannot be installed,
+the connector writes Parquet instead. With `--against DIR`, the job of another checkout is a contender too, on tables of
+whatever form it has. The rows of the connector get the same columns with the same functions, are not checked to be
+complete, and have no offsets.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.channel import create_topic
 from benchmarks.report import Check, Column, Options, Report, Table, median
 from benchmarks.servers import broker
+from skylog import Admin
 
 ROOT = Path(__file__).parents[1]
 OVER_CONNECTOR_BAR = 1.5
@@ -143,7 +143,7 @@ def run(options: Options) -> Report:
             }
             for value_bytes in sizes:
                 topic = f"events-{value_bytes}"
-                create_topic(server.address, topic, PARTITIONS)
+                Admin(server.bootstrap).create_topic(topic, PARTITIONS, configs={"retention.ms": "-1"})  # old events
                 fill(server.bootstrap, topic, count, value_bytes)
                 taken = measure(landers, topic, options.rounds, warm_ups, work_dir / "warehouse")
                 rows += _rows(value_bytes, count, taken)
