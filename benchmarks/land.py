@@ -1,8 +1,10 @@
 """Rows per second from a topic into the warehouse: `land`, and Spark's JVM connector with delta-spark if available.
 
-Each contender is a process with its own Spark session. They take turns, each with a new table. With `--against DIR`,
-the job of another checkout is a contender too, on tables of whatever form it has. The connector's rows get the same
-columns with the same functions, are not checked to be complete, and have no offsets.
+Each contender is a process with its own Spark session. They take turns, each with a new table. If delta-spark has no
+jar for the installed PySpark, all of them run with the newest one that it has a jar for. If that cannot be installed,
+the connector writes Parquet instead. With `--against DIR`, the job of another checkout is a contender too, on tables of
+whatever form it has. The rows of the connector get the same columns with the same functions, are not checked to be
+complete, and have no offsets.
 """
 
 from __future__ import annotations
@@ -14,18 +16,18 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.channel import create_topic
 from benchmarks.report import Check, Column, Options, Report, Table, median
 from benchmarks.servers import broker
+from skylog import Admin
 
 ROOT = Path(__file__).parents[1]
 OVER_CONNECTOR_BAR = 1.5
 PARTITIONS = 2
 CORES = 2
-WARM_UPS = 2
 SMALLEST_BYTES = 10
 MAY_1_MS = 1_777_593_600_000
 
@@ -52,8 +54,9 @@ def fill(bootstrap: str, topic: str, count: int, value_bytes: int) -> None:
 class Lander:
     """A contender."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process = process
+        self._log = log
 
     def land(self, topic: str, warehouse: Path) -> float:
         """Return the seconds until the topic is in a new table, which is deleted afterwards."""
@@ -65,62 +68,85 @@ class Lander:
 
     def answer(self) -> str:
         assert self._process.stdout is not None
-        return self._process.stdout.readline() or "nan"
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self._process.args!r} has ended: {self._log.read_text()[-2000:]}")
+        return line.strip()
+
+
+@dataclass
+class Contenders:
+    """Kind and checkout of each contender by its name, and the interpreter that all of them run with."""
+
+    kinds: dict[str, tuple[str, Path]]
+    python: Path = Path(sys.executable)
+    spark_version: str = ""
+    notes: list[str] = field(default_factory=list)
 
 
 @contextmanager
-def lander(kind: str, bootstrap: str, checkout: Path, log: Path) -> Iterator[Lander]:
+def lander(kind: str, bootstrap: str, checkout: Path, python: Path, log: Path) -> Iterator[Lander]:
     path = os.pathsep.join(filter(None, (str(checkout / "src"), str(ROOT), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "benchmarks.lander", kind, bootstrap, str(CORES)]
-    variables = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+    command = [str(python), "-m", "benchmarks.lander", kind, bootstrap, str(CORES)]
+    variables = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": str(python)}
     with log.open("wb") as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables
         )
     try:
-        found = Lander(process)
-        if found.answer().strip() != "ready":
-            raise SystemExit(f"{kind} did not start: {log.read_text()[-2000:]}")
+        found = Lander(process, log)
+        assert found.answer() == "ready"
         yield found
     finally:
         process.communicate()
 
 
-def contenders(options: Options) -> tuple[dict[str, tuple[str, Path]], list[str]]:
-    """Return kind and checkout of each contender by its name, and notes."""
-    from tests.spark.peers.jars import NoJarsError, connector_jars, delta_jars
+def contenders(options: Options) -> Contenders:
+    import pyspark
 
-    found, notes = {"skylog": ("skylog", ROOT)}, []
+    from tests.spark.peers.installed import Interpreter, NotInstalledError
+    from tests.spark.peers.jars import DELTA_FOR, NoJarsError, connector_jars, delta_jars_of
+
+    found = Contenders({"skylog": ("skylog", ROOT)}, spark_version=".".join(pyspark.__version__.split(".")[:2]))
     if options.against is not None:
-        found["skylog, other checkout"] = ("skylog", options.against.resolve())
+        found.kinds["skylog, other checkout"] = ("skylog", options.against.resolve())
     try:
         connector_jars()
-        found["JVM connector, Parquet"] = ("parquet", ROOT)
-        delta_jars()
-        found["JVM connector, Delta"] = ("delta", ROOT)
-    except NoJarsError as error:
-        notes.append(f"not compared with all peers: {error}")
-    return found, notes
+        found.kinds["JVM connector, Parquet"] = ("parquet", ROOT)
+        if found.spark_version not in DELTA_FOR:
+            found.python, found.spark_version = Interpreter(DELTA_FOR[-1]).path, DELTA_FOR[-1]
+        delta_jars_of(found.spark_version)
+        del found.kinds["JVM connector, Parquet"]
+        found.kinds["JVM connector, Delta"] = ("delta", ROOT)
+    except (NoJarsError, NotInstalledError) as error:
+        found.notes.append(f"not compared with all peers: {error}")
+    return found
 
 
 def run(options: Options) -> Report:
     count = 200_000 if options.quick else 1_000_000
-    sizes = (10, 100, 1000)
-    report = Report("land", f"{count:,} events of a topic with {PARTITIONS} partitions into a table, local[{CORES}]")
+    sizes = (100,) if options.quick else (10, 100, 1000)
+    warm_ups = 1 if options.quick else 2
+    chosen = contenders(options)
+    where = f"Spark {chosen.spark_version}, local[{CORES}]"
+    report = Report("land", f"{count:,} events of a topic with {PARTITIONS} partitions into a table, {where}")
+    report.notes = chosen.notes
     work_dir = Path(tempfile.mkdtemp(prefix="skylog-land-", dir=options.work_dir))
-    kinds, report.notes = contenders(options)
     rows: list[dict[str, Any]] = []
     try:
         with broker(work_dir / "data", core=None) as server, ExitStack() as stack:
             landers = {
-                name: stack.enter_context(lander(kind, server.bootstrap, checkout, work_dir / f"log-{number}"))
-                for number, (name, (kind, checkout)) in enumerate(kinds.items())
+                name: stack.enter_context(
+                    lander(kind, server.bootstrap, checkout, chosen.python, work_dir / f"log-{number}")
+                )
+                for number, (name, (kind, checkout)) in enumerate(chosen.kinds.items())
             }
             for value_bytes in sizes:
                 topic = f"events-{value_bytes}"
-                create_topic(server.address, topic, PARTITIONS)
+                Admin(server.bootstrap).create_topic(topic, PARTITIONS, configs={"retention.ms": "-1"})  # old events
                 fill(server.bootstrap, topic, count, value_bytes)
-                rows += measure(landers, topic, options.rounds, work_dir, count, value_bytes)
+                taken = measure(landers, topic, options.rounds, warm_ups, work_dir / "warehouse")
+                rows += _rows(value_bytes, count, taken)
     finally:
         shutil.rmtree(work_dir)
     report.tables.append(Table("rows per second; medians", _COLUMNS, rows))
@@ -133,14 +159,18 @@ def run(options: Options) -> Report:
 
 
 def measure(
-    landers: dict[str, Lander], topic: str, rounds: int, work_dir: Path, count: int, value_bytes: int
-) -> list[dict[str, Any]]:
-    """Let the contenders take turns. The first rounds warm up and do not count."""
+    landers: dict[str, Lander], topic: str, rounds: int, warm_ups: int, warehouse: Path
+) -> dict[str, list[float]]:
+    """Return the seconds of every round by contender. They take turns; the first rounds warm up and do not count."""
     taken: dict[str, list[float]] = {name: [] for name in landers}
-    for _ in range(rounds + WARM_UPS):
+    for _ in range(rounds + warm_ups):
         for name, found in landers.items():
-            taken[name].append(found.land(topic, work_dir / "warehouse"))
-    seconds = {name: median(each[WARM_UPS:]) for name, each in taken.items()}
+            taken[name].append(found.land(topic, warehouse))
+    return {name: seconds[warm_ups:] for name, seconds in taken.items()}
+
+
+def _rows(value_bytes: int, count: int, taken: dict[str, list[float]]) -> list[dict[str, Any]]:
+    seconds = {name: median(each) for name, each in taken.items()}
     return [
         {"what": name, "bytes": value_bytes, "rows_s": count / each, "behind": each / seconds["skylog"]}
         for name, each in seconds.items()

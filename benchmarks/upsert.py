@@ -1,7 +1,8 @@
 """Seconds to upsert 1 % of the rows of a table with a key, and to rewrite the table instead.
 
 Both take turns on the same table. The changed keys are a range, as with recent orders; then they are spread over all
-keys, where every file has some of them and the whole table has to be rewritten in any case.
+keys, where every file has some of them and the whole table has to be rewritten in any case. That is measured once: it
+has no bar, and takes most of the time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def run(options: Options) -> Report:
     from skylog.pipeline import Table as DeltaTable
     from skylog.spark.session import start_session
 
-    count = 1_000_000 if options.quick else 10_000_000
+    count = 500_000 if options.quick else 10_000_000
     report = Report("upsert", f"{count // SHARE:,} of {count:,} rows of a Delta table, local[{CORES}]")
     work_dir = Path(tempfile.mkdtemp(prefix="skylog-upsert-", dir=options.work_dir))
     spark = start_session("upsert", f"local[{CORES}]", {"spark.driver.memory": "4g"})
@@ -64,10 +65,11 @@ def run(options: Options) -> Report:
         created = upsert(rows(ids, 0))
         for what, keys in chosen.items():
             taken: dict[str, list[float]] = {"upsert": [], "rewrite": []}
-            for number in range(options.rounds + WARM_UPS):
-                taken["upsert"].append(upsert(rows(keys(), number + 1)))
+            is_first = not found
+            for _ in range(options.rounds + WARM_UPS if is_first else 1):
+                taken["upsert"].append(upsert(rows(keys(), done)))
                 taken["rewrite"].append(rewrite())
-            seconds = {name: median(each[WARM_UPS:]) for name, each in taken.items()}
+            seconds = {name: median(each[WARM_UPS if is_first else 0 :]) for name, each in taken.items()}
             found.append({"what": what, **seconds, "by": seconds["rewrite"] / seconds["upsert"]})
         files = len(table.log().files())
         assert table.read(spark).count() == count
@@ -75,7 +77,10 @@ def run(options: Options) -> Report:
         spark.stop()
         shutil.rmtree(work_dir)
     report.tables.append(Table("seconds; medians", _COLUMNS, found))
-    report.checks.append(Check("a range of keys: upsert over rewrite", found[0]["by"], OVER_REWRITE_BAR))
+    if options.quick:
+        report.notes.append("no bar: a table of this size has three files, and one of them is a third of it")
+    else:
+        report.checks.append(Check("a range of keys: upsert over rewrite", found[0]["by"], OVER_REWRITE_BAR))
     report.notes.append(f"the table has {files} files; it was created in {created:.1f} s")
     return report
 

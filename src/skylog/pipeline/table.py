@@ -204,7 +204,7 @@ class OpenTable:
         log = self.prepare(rows.schema, before, after)
         if log.fence != fence:
             raise ConcurrentWriterError(self._storage.uri)
-        files = self.write_rows(rows)
+        files = self.write_rows(rows, in_ranges=bool(self._table.key))
         before_commit()
         log.commit(files, log.files(), before=before, after=after, facts=facts, is_fenced=True)
         return log

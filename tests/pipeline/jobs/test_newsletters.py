@@ -154,11 +154,27 @@ def test_a_digest_is_always_the_same_mail() -> None:
     assert text is not None
     assert page is not None
     assert "https://site.example/comet\n\n.Look up" in text.get_content()
-    hostile = Digest.decode(json.dumps(digest("eve", pages=[{"page": '/"><b>', "title": "<script>"}])).encode())
-    shown = HEAD.mail(hostile).get_body(("html",))
-    assert shown is not None
-    assert "&lt;script&gt;" in shown.get_content()
-    assert "<b>" not in shown.get_content()
+
+
+@pytest.mark.parametrize("field", ["name", "page", "title", "text"])
+def test_what_users_have_written_is_no_markup_of_the_mail(field: str) -> None:
+    fields = {"page": "/a", "title": "A", "text": "B", field: """<b onload='x'>"&amp;"""}
+    value = digest("eve", name=fields.pop("name", "Eve"), pages=[fields])
+    mail = HEAD.mail(Digest.decode(json.dumps(value).encode())).get_body(("html",))
+    assert mail is not None
+    assert "&lt;b onload=&#39;x&#39;&gt;&#34;&amp;amp;" in mail.get_content()
+    assert "<b" not in mail.get_content()
+
+
+@pytest.mark.parametrize(("page", "link"), [("/a?b=1", "/a?b=1"), ("@evil.example", "/@evil.example"), ("a", "/a")])
+def test_links_of_a_mail_stay_on_the_site(page: str, link: str) -> None:
+    value = digest("eve", pages=[{"page": page, "title": "A"}])
+    mail = HEAD.mail(Digest.decode(json.dumps(value).encode()))
+    text, html = mail.get_body(("plain",)), mail.get_body(("html",))
+    assert text is not None
+    assert html is not None
+    assert f"\nhttps://site.example{link}\n" in text.get_content()
+    assert f'href="https://site.example{link}"' in html.get_content()
 
 
 @pytest.mark.parametrize(

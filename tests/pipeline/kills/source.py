@@ -28,6 +28,11 @@ def is_event(number: int) -> bool:
     return number % 100 != 99
 
 
+def _day(number: int) -> int:
+    """One day after the other: of a batch the brokers' audit knows the times of the first and the last record only."""
+    return number * DAYS // EVENTS
+
+
 def fill(bootstrap: str, topic: str) -> None:
     Admin(bootstrap).create_topic(topic, PARTITIONS, configs={"retention.ms": "-1"})  # its time is long ago
     with Producer(bootstrap, audit=ProducerAudit("website"), config={"linger.ms": 50}) as producer:
@@ -42,7 +47,7 @@ def fill(bootstrap: str, topic: str) -> None:
                 topic,
                 value if is_event(number) else b"no event %d" % number,
                 partition=number % PARTITIONS,
-                timestamp_ms=_MAY_1_MS + _DAY_MS * (number % DAYS),
+                timestamp_ms=_MAY_1_MS + _DAY_MS * _day(number),
             )
         assert producer.flush(_PATIENCE_S) == 0
         assert producer.failed_count == 0
@@ -61,7 +66,7 @@ def visits() -> dict[tuple[str, str], int]:
     """Visits by organisation and day."""
     return dict(
         Counter(
-            (str(number % ORGANISATIONS), f"2024-05-0{1 + number % DAYS}")
+            (str(number % ORGANISATIONS), f"2024-05-0{1 + _day(number)}")
             for number in range(EVENTS)
             if is_event(number)
         )

@@ -28,29 +28,35 @@ from tests.pipeline.databases.servers import contents
 from tests.pipeline.delta_readers import query
 from tests.pipeline.kills.source import EVENTS, PARSED, PARTITIONS, UNPARSED, last_by_user, views_by_page, visits
 
-MODULE = """
+HEAD = """
 from pyspark.sql import functions as F
 
 from skylog.pipeline import Database, Table, Topic, job
 
 page = "attributes['page'] AS page"
-
+"""
+JOBS = {
+    "table": """
 @job(reads=READS, into=Table(INTO))
 def table(events):
     return events.selectExpr("int(id) AS id", page)
-
+""",
+    "upsert": """
 @job(reads=READS, into=Table(INTO, key=("user",)))
 def upsert(events):
     return events.groupBy(F.expr("int(user.id) AS user")).agg(F.max(F.expr("int(id)")).alias("last"))
-
+""",
+    "topic": """
 @job(reads=READS, into=Topic(INTO))
 def topic(events):
     return events.selectExpr("id AS value")
-
+""",
+    "database": """
 @job(reads=READS, into=Database(INTO, NAME, key=("page",), add=("views",)))
 def database(events):
     return events.groupBy(F.expr(page)).agg(F.count("*").alias("views"))
-"""
+""",
+}
 _CONSUMER = {"group.id": "none", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
 
 
@@ -106,7 +112,7 @@ class OwnJob:
         module = f"shop_{uuid.uuid4().hex[:8]}"
         names = {"READS": source, "INTO": into, "NAME": table}
         lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in names.items())
-        (directory / f"{module}.py").write_text(lines + MODULE)
+        (directory / f"{module}.py").write_text(lines + HEAD + JOBS[name])
         self._path = f"{module}:{name}"
 
     def arguments(self) -> list[str]:

@@ -28,9 +28,9 @@ __all__ = ["bucket", "s3"]
 
 KILLS = 5
 RUNS = KILLS + 4
-PATIENCE_S = 400
+PATIENCE_S = 1800  # only a hang takes this long, on however busy a machine
 
-pytestmark = [pytest.mark.skipif(not IS_FULL, reason="with `make proof`"), pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.skipif(not IS_FULL, reason="with `make proof`"), pytest.mark.timeout(4 * PATIENCE_S)]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,8 @@ _ALONE: Final = """<exclusions><exclusion><groupId>*</groupId><artifactId>*</art
 _CONNECTORS: Final = (("4.3.0", "4.3.0"), ("4.2.0", "4.2.0"), ("4.2.0", "4.0.0"))
 _KAFKA_VERSION: Final = "3.9.1"
 _DELTA_VERSION: Final = "4.4.0"
-_DELTA_FOR: Final = ("4.1", "4.2")
+DELTA_FOR: Final = ("4.1", "4.2")
+"""The versions of Spark for which delta-spark has a jar."""
 
 
 class NoJarsError(Exception):
@@ -58,8 +59,8 @@ def delta_jars() -> list[Path]:
 
 def delta_jars_of(spark_version: str) -> list[Path]:
     """The same for another PySpark, such as 4.2. Raises NoJarsError."""
-    if spark_version not in _DELTA_FOR:
-        raise NoJarsError(f"delta-spark {_DELTA_VERSION} is for Spark {' and '.join(_DELTA_FOR)}, not {spark_version}")
+    if spark_version not in DELTA_FOR:
+        raise NoJarsError(f"delta-spark {_DELTA_VERSION} is for Spark {' and '.join(DELTA_FOR)}, not {spark_version}")
     return _jars(
         f"delta-{_DELTA_VERSION}-spark-{spark_version}",
         [f"io.delta:{name}:{_DELTA_VERSION}" for name in (f"delta-spark_{spark_version}_2.13", "delta-storage")],

@@ -257,6 +257,9 @@ def test_spark_keeps_narrowed_ranges_for_all_queries_on_a_frame(topics: Topics, 
     frame = topics.read(numbers, pushDownFilters="true")
     assert frame.where("partition = 0").count() == COUNT
     assert frame.count() == COUNT  # of 2 * COUNT
+    assert (
+        frame.where("partition = 0").union(frame.where("partition = 1")).count() == COUNT
+    )  # the same rows, read twice
 
 
 def test_filters_leave_other_queries_on_a_frame_alone(topics: Topics, numbers: str) -> None:

@@ -1,4 +1,4 @@
-"""Staged files in an object store: a batch write from executors that share no disk with the driver."""
+"""Staged files in an object store: writes from executors that share no disk with the driver."""
 
 from __future__ import annotations
 
@@ -69,13 +69,44 @@ def test_a_batch_is_written_through_the_store(
     assert names(bucket) == []
 
 
+def test_a_stream_with_transactions_is_written_through_the_store(
+    spark: SparkSession, skylog_broker: BrokerProcess, skylog_topic: str, bucket: str, tmp_path: Path
+) -> None:
+    """A driver that dies in a micro-batch leaves files, which the next attempt deletes. It stores nothing twice."""
+    at = {"kafka.bootstrap.servers": skylog_broker.bootstrap}
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    source.mkdir()
+
+    def run() -> str:
+        rows = spark.readStream.format("text").load(str(source)).writeStream.format("skylog")
+        rows = rows.options(**at, topic=skylog_topic, stagingLocation=bucket, checkpointLocation=str(checkpoint))
+        query = rows.option("transactional", "true").trigger(availableNow=True).start()
+        query.awaitTermination()
+        return str(query.id)
+
+    def values() -> list[str]:
+        return [each.text() for each in consume(skylog_broker.bootstrap, skylog_topic)]
+
+    for number in range(2):
+        (source / f"{number}.txt").write_text(f"{number}\n")
+        folder = run()
+    store = bucket.replace("/sink?", f"/sink/{folder}?")
+    assert (values(), names(store)) == (["0", "1"], [])
+    left = ObjectStore(bucket, folder).upload(stage_values(tmp_path, "t", [b"left"], batch_id=1))
+    assert names(store) == [Path(left.path).name]
+    for name in ("1", ".1.crc"):  # as if Spark had died before it knew that the micro-batch is done
+        (checkpoint / "commits" / name).unlink()
+    assert run() == folder
+    assert (values(), names(store)) == (["0", "1"], [])
+
+
 def test_a_stream_is_refused_with_what_to_do(
     spark: SparkSession, skylog_broker: BrokerProcess, skylog_topic: str, bucket: str, tmp_path: Path
 ) -> None:
     at = {"kafka.bootstrap.servers": skylog_broker.bootstrap}
     rows = spark.readStream.format("rate").load().selectExpr("cast(value AS string) value").writeStream.format("skylog")
     rows = rows.options(**at, topic=skylog_topic, stagingLocation=bucket, checkpointLocation=str(tmp_path))
-    with pytest.raises(PySparkException, match="a stream needs a mounted directory"):
+    with pytest.raises(PySparkException, match="Set transactional=true"):
         rows.trigger(once=True).start().awaitTermination()
 
 

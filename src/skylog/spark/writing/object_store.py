@@ -1,8 +1,10 @@
-"""Staged files of a batch write in an object store, for executors that share no disk with the driver.
+"""Staged files in an object store, for executors that share no disk with the driver.
 
 A task writes its file to its own disk and uploads it when it is complete. The driver downloads the files before it
-sends them. Uses the file systems of pyarrow, so no jar is needed: S3 (also `s3a:`), Google Cloud Storage, Azure, HDFS.
-Credentials come from the environment of the driver and of the executors, as each of them documents.
+sends them. This is for batch writes and for streams with transactions: without them, a stream locks files.
+
+Uses the file systems of pyarrow, so no jar is needed: S3 (also `s3a:`), Google Cloud Storage, Azure, HDFS. Credentials
+come from the environment of the driver and of the executors, as each of them documents.
 """
 
 from __future__ import annotations
@@ -15,27 +17,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from skylog.spark.errors import OptionError
-from skylog.spark.writing.staging import StagedFile, remove_files
+from skylog.spark.writing.staging import StagedFile, is_staged, remove_files
 
 _ALIASES: Final = {"s3a": "s3", "s3n": "s3", "wasbs": "abfss"}
 _COPY_BYTES: Final = 8 << 20
 
 
 class ObjectStore:
-    """A directory in an object store. `location` is the value of stagingLocation.
+    """A directory in an object store. `location` is the value of stagingLocation, and `folder` is below it.
 
     Raises OptionError if pyarrow has no file system for it.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, folder: str = "") -> None:
         self._location = location
-        self._files, self._path = _file_system(location)
+        self._files, path = _file_system(location)
+        self._path = "/".join(filter(None, (path.rstrip("/"), folder)))
 
     def upload(self, file: StagedFile) -> StagedFile:
         """Move a file of this machine to the store."""
         if not file.path:
             return file
-        target = f"{self._path.rstrip('/')}/{Path(file.path).name}"
+        target = f"{self._path}/{Path(file.path).name}"
         try:
             with Path(file.path).open("rb") as source, self._files.open_output_stream(target) as stream:
                 while data := source.read(_COPY_BYTES):
@@ -56,6 +59,14 @@ class ObjectStore:
         for file in files:
             if file.path:
                 self._files.delete_file(file.path)
+
+    def remove_staged(self, last_batch_id: int) -> None:
+        """Delete the files of all attempts of micro-batches up to this one, those of killed processes too."""
+        from pyarrow import fs
+
+        for found in self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True)):
+            if is_staged(found.base_name, last_batch_id):
+                self._files.delete_file(found.path)
 
     def _download(self, file: StagedFile, directory: Path) -> StagedFile:
         if not file.path:

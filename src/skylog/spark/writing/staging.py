@@ -111,15 +111,21 @@ def is_local(location: str) -> bool:
     return _local_path(location, str) is not None
 
 
+def remote_location(options: WriteOptions) -> str | None:
+    """Return stagingLocation if it is in an object store."""
+    location = options.staging_location
+    return location if location is not None and not is_local(location) else None
+
+
 def durable_directory(options: WriteOptions) -> Path | None:
     """Return stagingLocation, or a directory beside the checkpoint. None if only a temporary directory is left."""
     if options.staging_location is not None:
         path = _local_path(options.staging_location, unquote)
         if path is None:
             raise OptionError(
-                f"stagingLocation={options.staging_location}: a stream needs a mounted directory, because it locks and "
-                "replaces files there to send every micro-batch once. Mount a volume that the driver and all executors "
-                "share, or write each micro-batch with foreachBatch and df.write, at least once"
+                f"stagingLocation={options.staging_location}: a stream without transactions needs a mounted directory, "
+                "because it locks and replaces files there to send every micro-batch once. Set transactional=true, or "
+                "mount a volume that the driver and all executors share"
             )
         return path
     # Spark does not decode the path of a checkpoint.
@@ -163,8 +169,14 @@ def remove_files(paths: Iterable[str]) -> None:
 def remove_staged(directory: Path, last_batch_id: int, keep: Collection[str] = ()) -> None:
     """Delete the files of all attempts of micro-batches up to this one, except `keep`."""
     for path in directory.glob("*" + SUFFIX):
-        if int(path.name.split("-", 1)[0]) <= last_batch_id and str(path) not in keep:
+        if is_staged(path.name, last_batch_id) and str(path) not in keep:
             path.unlink(missing_ok=True)
+
+
+def is_staged(name: str, last_batch_id: int) -> bool:
+    """Return whether a file has this name because it is of a micro-batch up to this one."""
+    batch_id = name.partition("-")[0]
+    return name.endswith(SUFFIX) and batch_id.isdecimal() and int(batch_id) <= last_batch_id
 
 
 def _write_all(file: BinaryIO, data: bytes | memoryview) -> None:

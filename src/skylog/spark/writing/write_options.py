@@ -43,7 +43,7 @@ class WriteOptions:
         None,
         "The directory for batches until they are sent. The driver and all executors must share it. The default is a "
         "directory beside the checkpoint, or the directory for temporary files if there is no checkpoint. For a batch "
-        "write it can be in an object store: s3://bucket/path, gs://…, abfs://…",
+        "write, and with transactional, it can be in an object store: s3://bucket/path, gs://…, abfs://…",
         kind="string",
     )
     checkpoint_location: str | None = setting(

@@ -25,7 +25,7 @@ from skylog.spark.writing.row_columns import RowColumns, check_columns
 from skylog.spark.writing.staging import (
     StagedFile,
     StagingFile,
-    is_local,
+    remote_location,
     remove_files,
     staging_directory,
     temporary_directory,
@@ -46,8 +46,7 @@ class SkylogWriter(DataSourceArrowWriter):
         check_columns(schema, options.topic)
         self._options = options
         self._schema = schema
-        location = options.staging_location
-        self._remote = location if location is not None and not is_local(location) else None
+        self._remote = remote_location(options)
         self._directory = None if self._remote else staging_directory(options)
         if self._remote:
             ObjectStore(self._remote)  # raises OptionError before a task starts

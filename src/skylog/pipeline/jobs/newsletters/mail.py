@@ -11,10 +11,21 @@ from email import policy
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.utils import format_datetime
-from html import escape
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from skylog.errors import ConfigError, SkylogError
+
+_TEMPLATES: Final = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,  # pages and names are what anybody has written
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 class DigestError(SkylogError):
@@ -101,12 +112,17 @@ class Letterhead:
         return mail
 
     def _text(self, digest: Digest) -> str:
-        parts = [f"{each.title}\n{self.site}{each.page}\n\n{each.text}\n" for each in digest.pages]
-        return f"Hello {digest.name or digest.user},\n\n" + "\n".join(parts)
+        parts = [f"{each.title}\n{self._address(each)}\n\n{each.text}\n" for each in digest.pages]
+        return f"Hello {_name(digest)},\n\n" + "\n".join(parts)
 
     def _html(self, digest: Digest) -> str:
-        parts = [
-            f'<h2><a href="{escape(self.site + each.page)}">{escape(each.title)}</a></h2><p>{escape(each.text)}</p>'
-            for each in digest.pages
-        ]
-        return f"<p>Hello {escape(digest.name or digest.user)},</p>\n" + "\n".join(parts) + "\n"
+        pages = [{"address": self._address(each), "title": each.title, "text": each.text} for each in digest.pages]
+        return _TEMPLATES.get_template("mail.html").render(name=_name(digest), pages=pages)
+
+    def _address(self, page: DigestPage) -> str:
+        """Return the address of a page, which is below the site whatever the page is called."""
+        return self.site + ("" if page.page.startswith("/") else "/") + page.page
+
+
+def _name(digest: Digest) -> str:
+    return digest.name or digest.user
