@@ -20,6 +20,7 @@ from skylog.config import HIDDEN, Setting, UpdateMode, parse, setting, settings
 from skylog.errors import ConfigError
 from skylog.groups import ConsumerGroupConfig, GroupConfig
 from skylog.net import NetConfig
+from skylog.quotas import QuotaConfig
 from skylog.replication.token_bucket import UNLIMITED
 from skylog.security.config import LISTENER_PREFIX, SecurityConfig, key_of_listener
 from skylog.security.listeners import check_listeners, parse_listeners
@@ -236,7 +237,15 @@ class DerivedConfig:
     log_dirs: str = setting("log.dirs", "", "The data directory.")
 
 
-_OWNERS: Final = (BrokerConfig, NetConfig, GroupConfig, ConsumerGroupConfig, TransactionConfig, SecurityConfig)
+_OWNERS: Final = (
+    BrokerConfig,
+    NetConfig,
+    GroupConfig,
+    ConsumerGroupConfig,
+    TransactionConfig,
+    SecurityConfig,
+    QuotaConfig,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +263,7 @@ class ServerConfig:
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     consumer_groups: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
+    quotas: QuotaConfig = field(default_factory=QuotaConfig)
     static: Mapping[str, str] = field(default_factory=dict, repr=False)  # these have secrets
     cluster_wide: Mapping[str, str] = field(default_factory=dict, repr=False)
     per_broker: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -294,6 +304,7 @@ class ServerConfig:
             transactions=parse(TransactionConfig, parts[TransactionConfig], self.transactions),
             consumer_groups=parse(ConsumerGroupConfig, parts[ConsumerGroupConfig], self.consumer_groups),
             security=security,
+            quotas=parse(QuotaConfig, parts[QuotaConfig], self.quotas),
         )
 
     def effective(self) -> dict[str, tuple[Setting, Any]]:
@@ -311,6 +322,7 @@ class ServerConfig:
             TransactionConfig: self.transactions,
             ConsumerGroupConfig: self.consumer_groups,
             SecurityConfig: self.security,
+            QuotaConfig: self.quotas,
         }
         return getattr(parts[owner], known.field)
 
