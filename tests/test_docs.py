@@ -21,6 +21,7 @@ from skylog.broker.handlers import APIS
 from skylog.config import Setting, UpdateMode, settings
 from skylog.groups import ConsumerGroupConfig, GroupConfig
 from skylog.net import NetConfig
+from skylog.quotas import QuotaConfig
 from skylog.security.config import SecurityConfig
 from skylog.storage import LogConfig
 from skylog.transactions import TransactionConfig
@@ -48,7 +49,15 @@ def setting_row(known: Setting, *, broker_key: bool) -> str:
 
 def setting_rows() -> list[str]:
     rows = [setting_row(known, broker_key=True) for _, known in sorted(settings(LogConfig).items())]
-    for owner in (BrokerConfig, NetConfig, GroupConfig, ConsumerGroupConfig, TransactionConfig, SecurityConfig):
+    for owner in (
+        BrokerConfig,
+        NetConfig,
+        GroupConfig,
+        ConsumerGroupConfig,
+        TransactionConfig,
+        SecurityConfig,
+        QuotaConfig,
+    ):
         rows += [setting_row(known, broker_key=False) for _, known in sorted(settings(owner).items())]
     return rows
 

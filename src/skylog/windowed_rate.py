@@ -8,8 +8,10 @@ of the current one. So a client that was quiet may send the amount of `count - 1
 from __future__ import annotations
 
 from collections import deque
+from math import ceil
 from typing import Final
 
+_NOISE_MS: Final = 1e-6  # of floats
 _LEAST_S: Final = 0.001  # a single window of which no time has passed has no rate
 
 
@@ -45,9 +47,10 @@ class WindowedRate:
         return self._total / self._span_s(now_s)
 
     def excess_s(self, limit: float, now_s: float) -> float:
-        """Return how long to be quiet so that the rate falls to `limit`; 0 if it is not above it."""
+        """Return how long to be quiet so that the rate falls to `limit`, in whole milliseconds; 0 if it is there."""
         self._forget(now_s)
-        return max(0.0, self._total / limit - self._span_s(now_s))
+        excess_ms = (self._total / limit - self._span_s(now_s)) * 1000
+        return max(0, ceil(excess_ms - _NOISE_MS)) / 1000
 
     def burst(self, limit: float) -> float:
         """Return how much a client that was quiet may send at once without being above `limit`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import struct
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
 from skylog.broker.metrics.requests import Requests
 from skylog.broker.partition import Partition
@@ -168,7 +168,7 @@ class ProducerLanes:
             times.untimed += served
         return position
 
-    def with_wait(self, answer: Any, wait_ms: int) -> bytes:
+    def with_wait(self, answer: bytes, wait_ms: int) -> bytes:
         """Return a response of a lane that announces a wait."""
         end = len(answer) - (1 if self._api_version >= _FLEXIBLE_FROM else 0)  # before the tags of the response
         return answer[: end - _LENGTH.size] + _LENGTH.pack(wait_ms) + answer[end:]

@@ -103,7 +103,7 @@ class ConnectionLimits:
             del self._by_address[address]
 
     def _address_wait_s(self, address: str, now_s: float) -> float:
-        """Count a connection for the rate of its address, unless that is too fast. Then return how long it must wait."""
+        """Count a connection for the rate of its address; if that is too fast, return how long it must wait instead."""
         limit = self.connection_rate(address)
         if limit is None:
             return 0.0

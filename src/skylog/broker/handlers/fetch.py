@@ -276,11 +276,14 @@ def _encode(context: Context, reading: Reading, topics: TopicAnswers, session_id
 
 
 def _within_quota(usage: Usage, call: FetchCall) -> FetchCall:
-    """Return a request that asks for no more than its client's quota can allow at once, as in Kafka."""
+    """Return a request that asks for no more than its client's quota allows at once, as in Kafka.
+
+    If it would wait for more than that, it waits for the first batch instead.
+    """
     largest = usage.largest_fetch()
     if largest is None or largest >= call.max_bytes:
         return call
-    return call._replace(max_bytes=largest, min_bytes=min(call.min_bytes, largest))
+    return call._replace(max_bytes=largest, min_bytes=call.min_bytes if call.min_bytes <= largest else 1)
 
 
 def _throttled(context: Context, usage: Usage, session_id: int) -> Reply:

@@ -33,6 +33,9 @@ class MeteredLanes:
         usage.produced(stop - position - served * _LENGTH)
         wait_ms = usage.settle()
         if usage.wait_s:
-            parts[first:] = [self._lanes.with_wait(part, wait_ms) for part in parts[first:]]
+            for at in range(first, len(parts)):
+                answer = parts[at]
+                assert isinstance(answer, bytes)
+                parts[at] = self._lanes.with_wait(answer, wait_ms)
             self._quotas.hold(self._session.connection, usage.wait_s)
         return stop
