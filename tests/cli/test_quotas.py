@@ -14,7 +14,7 @@ def test_quotas_are_set_listed_and_removed(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
 
         def quotas(*arguments: str) -> str:
-            done = skylog("quotas", *arguments, "-b", broker.bootstrap)
+            done = skylog("quotas", *arguments, "--bootstrap", broker.bootstrap)
             assert done.returncode == 0, done.stderr
             return done.stdout + done.stderr
 
@@ -27,7 +27,7 @@ def test_quotas_are_set_listed_and_removed(tmp_path: Path) -> None:
         ]
         assert "(default)" in quotas("list")
         assert "removed for user alice: producer_byte_rate" in quotas("remove", "producer-byte-rate", "--user", "alice")
-        done = skylog("quotas", "remove", "--user", "alice", "-b", broker.bootstrap)
+        done = skylog("quotas", "remove", "--user", "alice", "--bootstrap", broker.bootstrap)
         assert done.returncode == 1
         assert "skylog quotas list" in done.stderr
 

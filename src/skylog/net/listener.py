@@ -241,6 +241,8 @@ class Listener:
                 limited_logger.error("cannot accept connections for %.1f s: %s", _RETRY_SECONDS, error)
                 self._pause(listening, endpoint, _RETRY_SECONDS)
                 return
+            if endpoint.is_protected and self.limits.is_full:
+                self._make_room()
             host = address[0]
             refusal, wait_s = self.limits.admit(host, self._loop.time(), counts_for_rate=not endpoint.is_protected)
             if refusal is None:
@@ -250,11 +252,7 @@ class Listener:
 
     def _has_room(self, listening: socket.socket, endpoint: _Endpoint) -> bool:
         """Whether to accept a connection now. If not, this is called again when that may have changed."""
-        if endpoint.is_protected:
-            if self.limits.is_full:
-                self._make_room()
-            return True
-        wait_s = self.limits.wait_s(self._loop.time())
+        wait_s = 0.0 if endpoint.is_protected else self.limits.wait_s(self._loop.time())
         if not wait_s:
             return True
         if wait_s == inf:
