@@ -37,7 +37,7 @@ RATE = 100_000
 Names = tuple[tuple[str, str | None], ...]
 
 
-def alter(client: RawClient, entity: Names, *, validate_only: bool = False, **quotas: float | None) -> int:
+def alter(client: RawClient, entity: Names, validate_only: bool = False, **quotas: Any) -> int:
     """Set quotas, or remove those that are None. Return the error code."""
     entry = QuotaAlteration(
         entity=[QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity],

@@ -35,9 +35,10 @@ def test_a_consumer_that_waits_gets_everything_and_keeps_to_its_limit(sizes: lis
 def test_what_is_refused_is_not_counted() -> None:
     meter = Meter(100.0, WindowedRate(11, 1.0))
     assert meter.try_charge(900, 0.0) == (True, 0.0)
-    assert meter.try_charge(200, 0.0) == (False, pytest.approx(1.0))
+    assert meter.try_charge(200, 0.0) == (False, 1.0)
     assert meter.try_charge(100, 0.0) == (True, 0.0)
-    assert (meter.throttled, meter.throttled_s) == (1, pytest.approx(1.0))
+    assert meter.throttled == 1
+    assert meter.throttled_s == pytest.approx(1.0)
 
 
 def test_a_wait_for_time_is_at_most_one_window() -> None:
