@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,14 @@ RATE = 100_000
 Names = tuple[tuple[str, str | None], ...]
 
 
-def alter(client: RawClient, entity: Names, validate_only: bool = False, **quotas: Any) -> int:
+def alter(client: RawClient, entity: Names, **quotas: float | None) -> int:
     """Set quotas, or remove those that are None. Return the error code."""
+    return alter_all(client, entity, quotas)
+
+
+def alter_all(
+    client: RawClient, entity: Names, quotas: Mapping[str, float | None], *, validate_only: bool = False
+) -> int:
     entry = QuotaAlteration(
         entity=[QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity],
         ops=[QuotaOperation(key=key, value=value or 0.0, remove=value is None) for key, value in quotas.items()],
@@ -129,8 +135,10 @@ class TestRequests:
         assert described(admin) == {}
 
     def test_a_change_that_is_only_validated_changes_nothing(self, admin: RawClient) -> None:
-        assert alter(admin, (("user", "u"),), validate_only=True, producer_byte_rate=1.0) == 0
-        assert alter(admin, (("user", "u"),), validate_only=True, producer_byte_rate=-1.0) == ErrorCode.INVALID_REQUEST
+        user: Names = (("user", "u"),)
+        assert alter_all(admin, user, {"producer_byte_rate": 1.0}, validate_only=True) == 0
+        refused = alter_all(admin, user, {"producer_byte_rate": -1.0}, validate_only=True)
+        assert refused == ErrorCode.INVALID_REQUEST
         assert described(admin) == {}
 
     def test_an_entity_that_is_invalid_or_repeated_does_not_keep_others_from_changing(self, admin: RawClient) -> None:
