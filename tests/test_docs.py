@@ -21,6 +21,7 @@ from skylog.broker.handlers import APIS
 from skylog.config import Setting, UpdateMode, settings
 from skylog.groups import ConsumerGroupConfig, GroupConfig
 from skylog.net import NetConfig
+from skylog.quotas import QuotaConfig
 from skylog.security.config import SecurityConfig
 from skylog.security.zookeeper_config import ZooKeeperConfig
 from skylog.storage import LogConfig
@@ -57,6 +58,7 @@ def setting_rows() -> list[str]:
         TransactionConfig,
         SecurityConfig,
         ZooKeeperConfig,
+        QuotaConfig,
     ):
         rows += [setting_row(known, broker_key=False) for _, known in sorted(settings(owner).items())]
     return rows

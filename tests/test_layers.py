@@ -20,7 +20,7 @@ LAYERS = (
     ("spark",),
     ("audit_topic",),
     ("broker", "client", "events", "audit"),
-    ("storage", "groups", "transactions", "cluster", "net", "replication", "security"),
+    ("storage", "groups", "transactions", "cluster", "net", "replication", "security", "quotas"),
     ("records", "protocol"),
     ("config",),
     ("model", "metric", "job_status", "alert", "message_document", "search_index", "terminal", "java", "outage"),
@@ -35,6 +35,7 @@ LAYERS = (
         "durable_files",
         "tracing",
         "fastest_loop",
+        "windowed_rate",
     ),
 )
 HEIGHT = {name: -line for line, names in enumerate(LAYERS) for name in names}

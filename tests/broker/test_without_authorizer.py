@@ -1,4 +1,4 @@
-"""Kafka's responses without an authorizer: ACLs are disabled, every operation is allowed, there are no quotas."""
+"""Kafka's responses without an authorizer: ACLs are disabled, every operation is allowed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from typing import Any
 import pytest
 
 from skylog.errors import ErrorCode
-from skylog.protocol.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    QuotaAlteration,
-    QuotaEntity,
-    QuotaOperation,
-)
 from skylog.protocol.create_acls import AclCreation, CreateAclsRequest
 from skylog.protocol.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from skylog.protocol.describe_acls import DescribeAclsRequest
-from skylog.protocol.describe_client_quotas import DescribeClientQuotasRequest, QuotaFilterComponent
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.describe_groups import DescribeGroupsRequest
 from skylog.protocol.find_coordinator import FindCoordinatorRequest
@@ -94,64 +87,6 @@ class TestAcls:
         assert [(row.error_code, row.matching_acls) for row in deleted.filter_results] == [
             (ErrorCode.SECURITY_DISABLED, [])
         ] * 2
-
-
-class TestQuotas:
-    @pytest.mark.parametrize("version", [0, 1])
-    @pytest.mark.parametrize(
-        "components",
-        [
-            [],
-            [QuotaFilterComponent(entity_type="user", match_type=2)],
-            [
-                QuotaFilterComponent(entity_type="user", match_type=0, match="u"),
-                QuotaFilterComponent(entity_type="client-id", match_type=1),
-            ],
-            [QuotaFilterComponent(entity_type="ip", match_type=0, match="127.0.0.1")],
-        ],
-    )
-    def test_there_are_none(self, client: RawClient, version: int, components: list[QuotaFilterComponent]) -> None:
-        response = client.ask(DescribeClientQuotasRequest(components=components), version)
-        assert (response.error_code, response.entries) == (ErrorCode.NONE, [])
-
-    @pytest.mark.parametrize(
-        ("components", "code"),
-        [
-            ([("", 2, None)], ErrorCode.INVALID_REQUEST),
-            ([("group", 2, None)], ErrorCode.UNSUPPORTED_VERSION),
-            ([("user", 0, None)], ErrorCode.INVALID_REQUEST),
-            ([("user", 1, "u")], ErrorCode.INVALID_REQUEST),
-            ([("user", 2, "u")], ErrorCode.INVALID_REQUEST),
-            ([("user", 3, None)], ErrorCode.INVALID_REQUEST),
-            ([("user", 2, None), ("user", 2, None)], ErrorCode.INVALID_REQUEST),
-            ([("user", 2, None), ("ip", 2, None)], ErrorCode.INVALID_REQUEST),
-        ],
-    )
-    def test_a_filter_that_makes_no_sense_is_refused(
-        self, client: RawClient, components: list[tuple[str, int, str | None]], code: ErrorCode
-    ) -> None:
-        rows = [QuotaFilterComponent(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
-        response = client.ask(DescribeClientQuotasRequest(components=rows), 1)
-        assert (response.error_code, response.entries) == (code, None)
-        assert response.error_message
-
-    @pytest.mark.parametrize("version", [0, 1])
-    @pytest.mark.parametrize("validate_only", [False, True])
-    def test_none_can_be_set_and_to_remove_one_succeeds(
-        self, client: RawClient, version: int, validate_only: bool
-    ) -> None:
-        users = [[QuotaEntity(entity_type="user", entity_name=name)] for name in ("limited", "free", None)]
-        entries = [
-            QuotaAlteration(entity=users[0], ops=[QuotaOperation(key="producer_byte_rate", value=1024.0)]),
-            QuotaAlteration(entity=users[1], ops=[QuotaOperation(key="producer_byte_rate", remove=True)]),
-            QuotaAlteration(entity=users[2], ops=[]),
-        ]
-        response = client.ask(AlterClientQuotasRequest(entries=entries, validate_only=validate_only), version)
-        assert [(row.entity, row.error_code) for row in response.entries] == [
-            (users[0], ErrorCode.UNSUPPORTED_VERSION),
-            (users[1], ErrorCode.NONE),
-            (users[2], ErrorCode.NONE),
-        ]
 
 
 def test_there_are_no_subscriptions_to_client_metrics(client: RawClient) -> None:

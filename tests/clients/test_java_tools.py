@@ -43,7 +43,10 @@ def test_the_tools_administer_rules_and_users(tmp_path: Path) -> None:
         assert "User:alice" not in listed
         assert "User:bob" in listed
         alice = ["--entity-type", "users", "--entity-name", "alice"]
+        tool("ConfigCommand", "--alter", *alice, "--add-config", "producer_byte_rate=1024")
         tool("ConfigCommand", "--alter", *alice, "--add-config", "SCRAM-SHA-512=[iterations=8192,password=secret]")
-        assert "SCRAM-SHA-512=iterations=8192" in tool("ConfigCommand", "--describe", *alice)
+        described = tool("ConfigCommand", "--describe", *alice)
+        assert "SCRAM-SHA-512=iterations=8192" in described
+        assert "producer_byte_rate=1024.0" in described
         tool("ConfigCommand", "--alter", *alice, "--delete-config", "SCRAM-SHA-512")
         assert "SCRAM-SHA-512" not in tool("ConfigCommand", "--describe", *alice)

@@ -37,7 +37,7 @@ def framed(body: bytes) -> bytes:
 class NetServer:
     """A `Listener` whose handler runs on the server's thread."""
 
-    def __init__(self, handler: Handler, **config: int) -> None:
+    def __init__(self, handler: Handler, **config: Any) -> None:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="net")
         self.listener = Listener(NetConfig(**config), partial(HandlerSession, handler))

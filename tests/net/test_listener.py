@@ -23,15 +23,6 @@ def frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "SWEEP_SECONDS", 0.05)
 
 
-def test_connections_beyond_the_limit_are_refused_and_others_stay() -> None:
-    with NetServer(echo, max_connections=2) as server, Client(server) as one, Client(server) as two:
-        assert one.ask(b"1") == b"1"
-        assert two.ask(b"2") == b"2"
-        with Client(server) as three:
-            assert three.is_closed()
-        assert one.ask(b"1") == b"1"
-
-
 def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     with NetServer(echo, connections_max_idle_ms=400) as server, Client(server) as idle, Client(server) as busy:
         idle.socket.sendall(b"\0\0")  # inside a length

@@ -14,17 +14,22 @@ from skylog.protocol.schema import Message
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
+    from skylog.broker.quotas.usage import Usage
     from skylog.broker.session import Session
 
 
 class Context(NamedTuple):
-    """The session that a request comes from, and what its header says."""
+    """The session that a request comes from, and what its header says.
+
+    `usage` is what the request uses of its client's quotas, None if there are no quotas.
+    """
 
     broker: Broker
     session: Session
     version: int
     correlation_id: int
     client_id: str | None
+    usage: Usage | None = None
 
     @property
     def connection(self) -> Connection:

@@ -26,6 +26,7 @@ from skylog.broker.membership import Membership, StandaloneMembership
 from skylog.broker.metrics.pauses import PauseProbe
 from skylog.broker.metrics.requests import Requests
 from skylog.broker.partition_changes import PartitionChanges
+from skylog.broker.quotas.client_quotas import ClientQuotas
 from skylog.broker.replica_placement import ReplicaPlacement
 from skylog.broker.replicas import Replicas
 from skylog.broker.router import Router
@@ -98,7 +99,13 @@ class Broker:
         self.background: dict[str, Background] = {}
         self.access = AccessControl(config.security, store) if config.security.authorizer_class_name else None
         self.router = Router(self, APIS)
-        self.listener = Listener(self.config.net, self.router.open_session)
+        self.listener = Listener(
+            self.config.net,
+            self.router.open_session,
+            self.config.quotas.quota_window_num,
+            self.config.quotas.quota_window_size_seconds,
+        )
+        self.quotas = ClientQuotas(store, self.config.quotas, clock, self.router, self.listener)
         self.users = ScramUsers(store)
         self.endpoints = Endpoints(
             self.identity.node_id, self.router, self.listener, self.users, is_replicated=self._is_replicated
@@ -167,6 +174,7 @@ class Broker:
             self.housekeeping.discard(folder)
         if self.access is not None:
             await self.access.load()
+        await self.quotas.load()
         bound = await self.endpoints.start(self.config, host, port)
         self.replicas.is_running = True
         await self.membership.register(self.endpoints.registration())

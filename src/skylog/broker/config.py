@@ -20,6 +20,7 @@ from skylog.config import HIDDEN, Setting, UpdateMode, parse, setting, settings
 from skylog.errors import ConfigError
 from skylog.groups import ConsumerGroupConfig, GroupConfig
 from skylog.net import NetConfig
+from skylog.quotas import QuotaConfig
 from skylog.replication.token_bucket import UNLIMITED
 from skylog.security.config import LISTENER_PREFIX, SecurityConfig, key_of_listener
 from skylog.security.listeners import check_listeners, parse_listeners
@@ -245,6 +246,7 @@ _OWNERS: Final = (
     TransactionConfig,
     SecurityConfig,
     ZooKeeperConfig,
+    QuotaConfig,
 )
 
 
@@ -264,6 +266,7 @@ class ServerConfig:
     consumer_groups: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     zookeeper: ZooKeeperConfig = field(default_factory=ZooKeeperConfig)
+    quotas: QuotaConfig = field(default_factory=QuotaConfig)
     static: Mapping[str, str] = field(default_factory=dict, repr=False)  # these have secrets
     cluster_wide: Mapping[str, str] = field(default_factory=dict, repr=False)
     per_broker: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -305,6 +308,7 @@ class ServerConfig:
             consumer_groups=parse(ConsumerGroupConfig, parts[ConsumerGroupConfig], self.consumer_groups),
             security=security,
             zookeeper=parse(ZooKeeperConfig, parts[ZooKeeperConfig], self.zookeeper),
+            quotas=parse(QuotaConfig, parts[QuotaConfig], self.quotas),
         )
 
     def effective(self) -> dict[str, tuple[Setting, Any]]:
@@ -323,6 +327,7 @@ class ServerConfig:
             ConsumerGroupConfig: self.consumer_groups,
             SecurityConfig: self.security,
             ZooKeeperConfig: self.zookeeper,
+            QuotaConfig: self.quotas,
         }
         return getattr(parts[owner], known.field)
 

@@ -84,7 +84,10 @@ class Endpoints:
             secure = self._secure.get(address.name)
             handshakes, max_frame_bytes = (secure.handshakes, secure.max_frame_bytes) if secure else (None, None)
             begin = self._listener.listen if self._bound else self._listener.start
-            bound = await begin(address.host, address.port, open_session, handshakes, max_frame_bytes)
+            is_protected = len(addresses) > 1 and address.name == self._inter_broker
+            bound = await begin(
+                address.host, address.port, open_session, handshakes, max_frame_bytes, is_protected=is_protected
+            )
             self._bound[address.name] = address._replace(port=bound)
         return self._bound[first.name].port
 

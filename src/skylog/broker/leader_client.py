@@ -85,6 +85,8 @@ class LeaderClient:
         topic = FetchTopic(topic=name.topic, partitions=[row])
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=max_bytes, topics=[topic])
         response = await self.ask(leader, request, _FETCH_BY_NAME)
+        if not response.responses:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"broker {leader} limits the fetches of this broker")
         (found,) = response.responses[0].partitions
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return PartitionRead(b"", found.high_watermark, found.log_start_offset, is_out_of_range=True)

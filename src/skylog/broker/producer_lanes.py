@@ -168,6 +168,11 @@ class ProducerLanes:
             times.untimed += served
         return position
 
+    def with_wait(self, answer: bytes, wait_ms: int) -> bytes:
+        """Return a response of a lane that announces a wait."""
+        end = len(answer) - (1 if self._api_version >= _FLEXIBLE_FROM else 0)  # before the tags of the response
+        return answer[: end - _LENGTH.size] + _LENGTH.pack(wait_ms) + answer[end:]
+
     def _forget_outdated(self, epoch: int) -> None:
         """Drop all lanes if the rights are of another epoch than when they were made."""
         if epoch != self._epoch:

@@ -21,6 +21,8 @@ from skylog.broker.api import Api, Context
 from skylog.broker.handlers.api_versions import unsupported_version
 from skylog.broker.held_frame import HeldFrame
 from skylog.broker.metrics.requests import RequestTimes
+from skylog.broker.quotas.active import ActiveQuotas
+from skylog.broker.quotas.usage import MeteredWork, Usage
 from skylog.broker.security.access import Rights
 from skylog.broker.session import PLAINTEXT, Session
 from skylog.errors import ErrorCode, MalformedRequestError
@@ -62,6 +64,7 @@ class Router:
     def __init__(self, broker: Broker, apis: Iterable[Api], gate: Gate | None = None) -> None:
         self._broker = broker
         self._gate = gate
+        self._quotas: ActiveQuotas | None = None
         self._requests = broker.requests
         self._apis = {int(api.key): api for api in apis}
         self._routes = {
@@ -88,6 +91,8 @@ class Router:
     def route(self, session: Session, frame: memoryview) -> Reply | PendingReply | None:
         """Handle a frame. Raises MalformedRequestError to have the connection closed."""
         try:
+            if self._quotas is not None:
+                return self._route_metered(session, frame, self._quotas)
             return self._route(session, frame)
         except MalformedRequestError:
             raise
@@ -98,10 +103,33 @@ class Router:
             session.connection.close()
             return None
 
+    def enforce(self, quotas: ActiveQuotas | None) -> None:
+        """Enforce these quotas from now on, or none."""
+        self._quotas = quotas
+
+    @property
+    def quotas(self) -> ActiveQuotas | None:
+        """The quotas that are enforced, None if there are none."""
+        return self._quotas
+
+    def _route_metered(self, session: Session, frame: memoryview, quotas: ActiveQuotas) -> Reply | PendingReply | None:
+        """Handle a frame, and hold the connection behind the reply for as long as the quotas of its client say."""
+        usage = Usage(quotas, session)
+        reply = self._route(session, frame, usage)
+        usage.pause()
+        if usage.wait_s:
+            if reply is not None:
+                session.connection.enqueue(reply)
+            quotas.hold(session.connection, usage.wait_s)
+            return None
+        if isinstance(reply, PendingReply):
+            reply.on_resolve = partial(_hold_behind, reply.on_resolve, quotas, session, usage)
+        return reply
+
     def _note_failure(self, api_key: int) -> None:
         self._requests.errors[api_key, ErrorCode.UNKNOWN_SERVER_ERROR.name] += 1
 
-    def _route(self, session: Session, frame: memoryview) -> Reply | PendingReply | None:
+    def _route(self, session: Session, frame: memoryview, usage: Usage | None = None) -> Reply | PendingReply | None:
         try:
             api_and_version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
         except struct.error:
@@ -123,7 +151,7 @@ class Router:
             tag_count, position = read_uvarint(frame, position)
             if tag_count:
                 position = skip_tagged_fields(frame, position, tag_count)
-        context = Context(self._broker, session, api_and_version & 0xFFFF, correlation_id, client_id)
+        context = Context(self._broker, session, api_and_version & 0xFFFF, correlation_id, client_id, usage)
         if api.handle_frame is not None:
             reply = api.handle_frame(context, frame, position)
         else:
@@ -172,6 +200,8 @@ class Router:
         """Encode the response in a thread."""
         message = response if isinstance(response, Message) else await response
         self._note_error(api, message)
+        if context.usage is not None:
+            context.usage.settle_with(api, message)
         encode = partial(response_frame, context.correlation_id, message, context.version)
         return [await asyncio.get_running_loop().run_in_executor(self._broker.codec, encode)]
 
@@ -181,6 +211,8 @@ class Router:
     def _wait_for(self, api: Api, context: Context, reply: Awaitable[Reply | None]) -> PendingReply:
         """Return a pending reply that is resolved when `reply` is done."""
         pending = PendingReply(context.connection)
+        if context.usage is not None:
+            reply = MeteredWork(reply, context.usage)
         task = asyncio.ensure_future(self._finish(api, context, reply, pending))
         if api.handle_frame is not None:
             # Cancel it only once it has begun: a coroutine that never runs does not release the memory it holds.
@@ -207,6 +239,8 @@ class Router:
 
     def _answer(self, api: Api, context: Context, message: Message) -> Reply:
         self._note_error(api, message)
+        if context.usage is not None:
+            context.usage.settle_with(api, message)
         return [response_frame(context.correlation_id, message, context.version)]
 
     def _note_error(self, api: Api, message: Message) -> None:
@@ -221,6 +255,14 @@ class Router:
             raise MalformedRequestError(f"API {header.api_key} version {header.api_version} is not served")
         response = unsupported_version(self._apis.values())
         return [response_frame(header.correlation_id, response, 0)]
+
+
+def _hold_behind(resolved: Callable[[], None] | None, quotas: ActiveQuotas, session: Session, usage: Usage) -> None:
+    """Hold a connection when its reply is known, if the request has used too much."""
+    if resolved is not None:
+        resolved()
+    if usage.wait_s:
+        quotas.hold(session.connection, usage.wait_s)
 
 
 def _ignore() -> None:

@@ -10,6 +10,7 @@ from skylog.net import Connection, FrameHandler, Shortcut
 
 if TYPE_CHECKING:
     from skylog.broker.producer_lanes import ProducerLanes
+    from skylog.broker.quotas.active import ActiveQuotas
     from skylog.broker.rejected_batches import RejectedBatches
     from skylog.broker.router import Router
     from skylog.broker.security.access import Rights
@@ -79,9 +80,20 @@ class Session:
         if topic not in self.read and len(self.read) < MAX_NOTED_TOPICS:
             self.read |= {topic}
 
-    def open_lanes(self, lanes: ProducerLanes) -> None:
+    def open_lanes(self, lanes: ProducerLanes, quotas: ActiveQuotas | None = None) -> None:
         self.lanes = lanes
-        self.shortcut = lanes.serve
+        self.meter_lanes(quotas)
+
+    def meter_lanes(self, quotas: ActiveQuotas | None) -> None:
+        """Count what the fast lanes serve against these quotas, or against none."""
+        if self.lanes is None:
+            return
+        if quotas is None:
+            self.shortcut = self.lanes.serve
+        else:
+            from skylog.broker.quotas.lanes import MeteredLanes
+
+            self.shortcut = MeteredLanes(self.lanes, quotas, self).serve
 
 
 def _ignore(frame: memoryview) -> None:

@@ -156,10 +156,14 @@ class Topics:
             await self._replicas.abandon(topic)
             raise
 
-    async def delete(self, topic: TopicImage) -> None:
+    def check_may_delete(self, topic: TopicImage) -> None:
+        """Raise KafkaError if no client may delete a topic."""
         if not self._config.broker.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable=false")
         check_may_change(topic.name, "be deleted")
+
+    async def delete(self, topic: TopicImage) -> None:
+        self.check_may_delete(topic)
         async with self._changing:
             await self._metadata.delete_topic(topic)
             await self._replicas.settle()

@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "transactions": "skylog.cli.transactions:app",
     "users": "skylog.cli.users:app",
     "acls": "skylog.cli.acls:app",
+    "quotas": "skylog.cli.quotas:app",
     "secure": "skylog.cli.secure:secure",
     "audit": "skylog.cli.audit:app",
     "log": "skylog.cli.log:app",

@@ -15,7 +15,7 @@ state except these:
 | state | entered when | left when |
 |---|---|---|
 | no room (`_partial.is_waiting`) | a large frame begins and the budget is used up | the budget grants it |
-| backlog (`_backlog`) | frames follow a blocking reply, or a turn is full | the reply is resolved, the next turn |
+| backlog (`_backlog`) | frames follow a blocking reply or `hold`, or a turn is full | it is resolved, the next turn |
 | choked (`_writing`) | more than MAX_UNSENT_BYTES are unsent | the client has read enough of them |
 | draining (`_is_draining`) | the broker stops | never: the connection is closed |
 | closed (`closed`) | the client leaves, or `close` | never |
@@ -252,6 +252,9 @@ class Connection:
             position = shortcut(view, 0, end, self._outbox.parts)
             if position == end or self.closed:
                 return
+            if self._waiting:  # the shortcut has held the connection
+                self._keep(view[position:end])
+                return
         parts, waiting, handle = self._outbox.parts, self._waiting, handler.handle
         max_frame_bytes = self._shared.max_frame_bytes
         turn_ends = perf_counter() + TURN_SECONDS
@@ -266,8 +269,9 @@ class Connection:
             reply = handle(view[start:position])
             if type(reply) is list and not waiting:
                 parts += reply
-            elif reply is not None:
-                self._wait_for(reply)
+            elif reply is not None or waiting:
+                if reply is not None:
+                    self.enqueue(reply)
                 if self._is_blocked():
                     if position < end:
                         self._keep(view[position:end])
@@ -310,11 +314,11 @@ class Connection:
         try:
             reply = self._handler.handle(frame)
             if reply is not None:
-                self._wait_for(reply)
+                self.enqueue(reply)
         finally:
             partial.release()
 
-    def _wait_for(self, reply: Reply | PendingReply) -> None:
+    def enqueue(self, reply: Reply | PendingReply) -> None:
         """Queue a reply behind those that are pending. A known reply with none before it is sent at once."""
         if isinstance(reply, PendingReply):
             self._waiting.append(reply)
@@ -324,6 +328,14 @@ class Connection:
             self._waiting.append(behind)
         else:
             self._outbox.parts += reply
+
+    def hold(self, seconds: float) -> None:
+        """Handle no further frame for a time. The replies to those before leave as soon as they are known."""
+        if self.closed:
+            return
+        held = PendingReply(self)
+        held.on_cancel = self._loop.call_later(seconds, held.resolve, None).cancel
+        self._waiting.append(held)
 
     def _is_blocked(self) -> bool:
         """Whether the next frame has to wait for a reply."""

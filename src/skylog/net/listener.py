@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Final, Protocol
 
 from skylog.config import UpdateMode, setting
@@ -15,6 +16,7 @@ from skylog.limited_logger import LimitedLogger
 from skylog.net.budget import MemoryBudget
 from skylog.net.buffers import FrameBuffers
 from skylog.net.connection import Connection, OpenHandler, Shared
+from skylog.net.connection_limits import UNLIMITED, ConnectionLimits, Limits, Refusal, check_overrides, parse_overrides
 from skylog.net.transport import PlainTransport, Transport
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,7 @@ STALL_SECONDS: Final = 10.0
 _ACCEPTS_AT_ONCE: Final = 128
 _SCRATCH_BYTES: Final = 1024 * 1024
 _RETRY_SECONDS: Final = 0.5
+_MAX_REFUSED: Final = 1000  # connections that wait for their end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +37,38 @@ class NetConfig:
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", 600_000, "Close connections that have been silent this long.", minimum=1
     )
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate",
+        UNLIMITED,
+        "Accept at most this many connections per second; further ones wait. Those of the listener between brokers do "
+        "not count if there are several listeners.",
+        kind="int",
+        minimum=0,
+        update_mode=UpdateMode.CLUSTER_WIDE,
+    )
     max_connections: int = setting(
         "max.connections",
-        0x7FFFFFFF,
-        "Refuse further connections beyond this many.",
+        UNLIMITED,
+        "Accept no further connections while there are this many; they wait until others end. On the listener between "
+        "brokers, if there are several listeners, the longest idle connection of another one is closed instead.",
         kind="int",
         minimum=1,
+        update_mode=UpdateMode.CLUSTER_WIDE,
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip",
+        UNLIMITED,
+        "Close further connections of an IP address that has this many.",
+        kind="int",
+        minimum=0,
+        update_mode=UpdateMode.CLUSTER_WIDE,
+    )
+    max_connections_per_ip_overrides: tuple[str, ...] = setting(
+        "max.connections.per.ip.overrides",
+        (),
+        "Other limits for some IP addresses, as address:count,….",
+        kind="list",
+        check=check_overrides,
         update_mode=UpdateMode.CLUSTER_WIDE,
     )
     queued_max_request_bytes: int = setting(
@@ -77,8 +106,10 @@ class NetConfig:
 class Handshakes(Protocol):
     """Turns accepted sockets into transports that need more than the socket, such as TLS."""
 
-    def begin(self, sock: socket.socket, peer: str, admit: Callable[[Transport], object]) -> None:
-        """Call `admit` when the transport is ready, or close the socket."""
+    def begin(
+        self, sock: socket.socket, peer: str, admit: Callable[[Transport], object], abandon: Callable[[], object]
+    ) -> None:
+        """Call `admit` when the transport is ready, or close the socket and call `abandon`."""
 
     def close(self) -> None:
         """Give up the handshakes that are under way."""
@@ -87,29 +118,50 @@ class Handshakes(Protocol):
 class _Endpoint:
     """What the sockets that listen on one address have in common."""
 
-    __slots__ = ("handshakes", "shared")
+    __slots__ = ("handshakes", "is_protected", "shared")
 
-    def __init__(self, shared: Shared, handshakes: Handshakes | None) -> None:
+    def __init__(self, shared: Shared, handshakes: Handshakes | None, is_protected: bool) -> None:
         self.shared = shared
         self.handshakes = handshakes
+        self.is_protected = is_protected
 
 
 class Listener:
-    """The listening addresses and their connections. `open_handler` is called for each new connection."""
+    """The listening addresses and their connections. `open_handler` is called for each new connection.
 
-    def __init__(self, config: NetConfig, open_handler: OpenHandler) -> None:
+    The rate of new connections is measured over `windows` of `window_s` seconds.
+    """
+
+    def __init__(self, config: NetConfig, open_handler: OpenHandler, windows: int = 11, window_s: float = 1.0) -> None:
         self._config = config
+        self._windows = windows
+        self._window_s = window_s
+        self.limits = ConnectionLimits(self._limits_of(config))
+        self._full: list[tuple[socket.socket, _Endpoint]] = []  # that accept nothing until a connection ends
+        self._refused: dict[socket.socket, asyncio.TimerHandle] = {}  # that are closed after a wait
         self._open_handler = open_handler
         self._budget = MemoryBudget(config.queued_max_request_bytes)
         self._sockets: list[socket.socket] = []
         self._handshakes: list[Handshakes] = []
         self._sweeper: asyncio.TimerHandle | None = None
-        self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
+        self.connections: dict[Connection, tuple[_Endpoint, str]] = {}  # with their addresses, the oldest first
         self.accepted_total = 0
 
     def reconfigure(self, config: NetConfig) -> None:
         """Use another configuration from now on."""
         self._config = config
+        self.limits.reconfigure(self._limits_of(config))
+        self._accept_again()
+
+    def _limits_of(self, config: NetConfig) -> Limits:
+        return Limits(
+            total=config.max_connections,
+            per_address=config.max_connections_per_ip,
+            overrides=parse_overrides(config.max_connections_per_ip_overrides),
+            rate=config.max_connection_creation_rate,
+            windows=self._windows,
+            window_s=self._window_s,
+        )
 
     async def start(
         self,
@@ -118,6 +170,8 @@ class Listener:
         open_handler: OpenHandler | None = None,
         handshakes: Handshakes | None = None,
         max_frame_bytes: int | None = None,
+        *,
+        is_protected: bool = False,
     ) -> int:
         """Listen on every address of `host` and return the port. The kernel picks one for port 0."""
         self._loop = asyncio.get_running_loop()
@@ -131,7 +185,7 @@ class Listener:
             on_close=self._forget,
         )
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
-        return await self.listen(host, port, open_handler, handshakes, max_frame_bytes)
+        return await self.listen(host, port, open_handler, handshakes, max_frame_bytes, is_protected=is_protected)
 
     async def listen(
         self,
@@ -140,15 +194,18 @@ class Listener:
         open_handler: OpenHandler | None = None,
         handshakes: Handshakes | None = None,
         max_frame_bytes: int | None = None,
+        *,
+        is_protected: bool = False,
     ) -> int:
         """Listen on a further address, after `start`. Its connections may have another handler and handshakes.
 
-        They begin with frames of up to `max_frame_bytes`, until `Connection.allow_frames`.
+        They begin with frames of up to `max_frame_bytes`, until `Connection.allow_frames`. If the address
+        `is_protected`, its connections are accepted even if there are too many: others give way.
         """
         shared = self._shared if open_handler is None else replace(self._shared, open_handler=open_handler)
         if max_frame_bytes is not None:
             shared = replace(shared, max_frame_bytes=max_frame_bytes)
-        endpoint = _Endpoint(shared, handshakes)
+        endpoint = _Endpoint(shared, handshakes, is_protected)
         if handshakes is not None:
             self._handshakes.append(handshakes)
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -171,6 +228,8 @@ class Listener:
 
     def _accept(self, listening: socket.socket, endpoint: _Endpoint) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
+            if not self._has_room(listening, endpoint):
+                return
             try:
                 sock, address = listening.accept()
             except BlockingIOError:
@@ -180,22 +239,66 @@ class Listener:
                 continue
             except OSError as error:  # out of descriptors: leave the rest in the backlog and try again shortly
                 limited_logger.error("cannot accept connections for %.1f s: %s", _RETRY_SECONDS, error)
-                self._loop.remove_reader(listening.fileno())
-                self._loop.call_later(_RETRY_SECONDS, self._resume_accepting, listening, endpoint)
+                self._pause(listening, endpoint, _RETRY_SECONDS)
                 return
-            if len(self.connections) >= self._config.max_connections:
-                limited_logger.warning(
-                    "refusing a connection of %s: max.connections=%d", address, self._config.max_connections
-                )
-                sock.close()
-                continue
-            self._admit(sock, f"{address[0]}:{address[1]}", endpoint)
+            if endpoint.is_protected and self.limits.is_full:
+                self._make_room()
+            host = address[0]
+            refusal, wait_s = self.limits.admit(host, self._loop.time(), counts_for_rate=not endpoint.is_protected)
+            if refusal is None:
+                self._admit(sock, host, f"{host}:{address[1]}", endpoint)
+            else:
+                self._refuse(sock, host, refusal, wait_s)
+
+    def _has_room(self, listening: socket.socket, endpoint: _Endpoint) -> bool:
+        """Whether to accept a connection now. If not, this is called again when that may have changed."""
+        wait_s = 0.0 if endpoint.is_protected else self.limits.wait_s(self._loop.time())
+        if not wait_s:
+            return True
+        if wait_s == inf:
+            limited_logger.warning(
+                "accepting no connections until others end: max.connections=%d", self._config.max_connections
+            )
+            self._loop.remove_reader(listening.fileno())
+            self._full.append((listening, endpoint))
+        else:
+            self._pause(listening, endpoint, wait_s)
+        return False
+
+    def _make_room(self) -> None:
+        """Close the connection that has been idle longest, of those that are not protected."""
+        others = [each for each, (endpoint, _) in self.connections.items() if not endpoint.is_protected]
+        if others:
+            idle = min(others, key=lambda connection: connection.last_activity)
+            limited_logger.warning("closing the connection of %s: a broker needs its place", idle.peer)
+            idle.close()
+
+    def _refuse(self, sock: socket.socket, host: str, refusal: Refusal, wait_s: float) -> None:
+        limited_logger.warning("refusing a connection of %s: it is beyond %s", host, refusal.value)
+        if wait_s and len(self._refused) < _MAX_REFUSED:
+            self._refused[sock] = self._loop.call_later(wait_s, self._close_refused, sock)
+        else:
+            sock.close()
+
+    def _close_refused(self, sock: socket.socket) -> None:
+        del self._refused[sock]
+        sock.close()
+
+    def _pause(self, listening: socket.socket, endpoint: _Endpoint, seconds: float) -> None:
+        self._loop.remove_reader(listening.fileno())
+        self._loop.call_later(seconds, self._resume_accepting, listening, endpoint)
+
+    def _accept_again(self) -> None:
+        """Accept connections where there was no room for them."""
+        full, self._full = self._full, []
+        for listening, endpoint in full:
+            self._resume_accepting(listening, endpoint)
 
     def _resume_accepting(self, listening: socket.socket, endpoint: _Endpoint) -> None:
         if listening.fileno() >= 0:
             self._loop.add_reader(listening.fileno(), self._accept, listening, endpoint)
 
-    def _admit(self, sock: socket.socket, peer: str, endpoint: _Endpoint) -> None:
+    def _admit(self, sock: socket.socket, host: str, peer: str, endpoint: _Endpoint) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -205,19 +308,28 @@ class Listener:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.socket_send_buffer_bytes)
         self.accepted_total += 1
         if endpoint.handshakes is None:
-            self.connections[Connection(PlainTransport(sock), peer, endpoint.shared)] = None
+            self.connections[Connection(PlainTransport(sock), peer, endpoint.shared)] = endpoint, host
         else:
-            endpoint.handshakes.begin(sock, peer, partial(self._connect, peer, endpoint.shared))
+            connect = partial(self._connect, peer, host, endpoint)
+            endpoint.handshakes.begin(sock, peer, connect, partial(self._release, host))
 
-    def _connect(self, peer: str, shared: Shared, transport: Transport) -> None:
-        """Begin a connection after its handshake. The listener may be stopping, or have enough others by now."""
-        if self._sockets and len(self.connections) < self._config.max_connections:
-            self.connections[Connection(transport, peer, shared)] = None
+    def _connect(self, peer: str, host: str, endpoint: _Endpoint, transport: Transport) -> None:
+        """Begin a connection after its handshake, unless the listener is stopping."""
+        if self._sockets:
+            self.connections[Connection(transport, peer, endpoint.shared)] = endpoint, host
         else:
             transport.close()
+            self._release(host)
 
     def _forget(self, connection: Connection) -> None:
-        self.connections.pop(connection, None)
+        found = self.connections.pop(connection, None)
+        if found is not None:
+            self._release(found[1])
+
+    def _release(self, host: str) -> None:
+        self.limits.release(host)
+        if self._full:
+            self._accept_again()
 
     def _sweep(self) -> None:
         """Close connections that are idle, and those that hold memory for an unfinished frame while others wait."""
@@ -240,6 +352,11 @@ class Listener:
             self._loop.remove_reader(sock.fileno())
             sock.close()
         self._sockets.clear()
+        self._full.clear()
+        for refused, timer in self._refused.items():
+            timer.cancel()
+            refused.close()
+        self._refused.clear()
         for handshakes in self._handshakes:
             handshakes.close()
         self._handshakes.clear()

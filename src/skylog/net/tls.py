@@ -266,7 +266,9 @@ class TlsHandshakes:
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="skylog-tls")
         self._open: dict[_Handshake, None] = {}  # the oldest first
 
-    def begin(self, sock: socket.socket, peer: str, admit: Callable[[Transport], object]) -> None:
+    def begin(
+        self, sock: socket.socket, peer: str, admit: Callable[[Transport], object], abandon: Callable[[], object]
+    ) -> None:
         if len(self._open) >= MAX_HANDSHAKES:
             limited_logger.warning("%d handshakes are under way: the oldest gives way", MAX_HANDSHAKES)
             next(iter(self._open)).fail("there are too many others")
@@ -276,8 +278,9 @@ class TlsHandshakes:
         except OSError as error:
             logger.debug("%s disconnected before its handshake: %s", peer, error)
             sock.close()
+            abandon()
             return
-        handshake = _Handshake(self, loop, self._executor, tls, peer, admit)
+        handshake = _Handshake(self, loop, self._executor, tls, peer, admit, abandon)
         self._open[handshake] = None
         handshake.start()
 
@@ -295,6 +298,7 @@ class _Handshake:
     """One handshake. Its steps run in a thread, and never two at a time."""
 
     __slots__ = (
+        "_abandon",
         "_admit",
         "_executor",
         "_fd",
@@ -316,6 +320,7 @@ class _Handshake:
         tls: ssl.SSLSocket,
         peer: str,
         admit: Callable[[Transport], object],
+        abandon: Callable[[], object],
     ) -> None:
         self._owner = owner
         self._loop = loop
@@ -324,6 +329,7 @@ class _Handshake:
         self._fd = tls.fileno()
         self._peer = peer
         self._admit = admit
+        self._abandon = abandon
         self._has_begun = self._is_stepping = self._is_over = False
         self._timer: TimerHandle | None = None
 
@@ -369,6 +375,7 @@ class _Handshake:
         self._end(failed=self._has_begun)
         if not self._is_stepping:
             self._tls.close()
+        self._abandon()
 
     def _end(self, *, failed: bool) -> None:
         self._is_over = True

@@ -278,6 +278,7 @@ def fetch_reply(
     read_committed: bool,
     session_id: int = 0,
     tags: bytes = b"\0",
+    throttle_ms: int = 0,
 ) -> list[Any]:
     """Build the frame of a response in pieces: bytes, and the record data of the partitions as given.
 
@@ -308,11 +309,11 @@ def fetch_reply(
         total += len(tail)
     if flexible:
         count = uvarint(len(topics) + 1)
-        head = _FRAME_12.pack(total + 15 + len(count), correlation_id, 0, 0, error_code, session_id) + count
+        head = _FRAME_12.pack(total + 15 + len(count), correlation_id, 0, throttle_ms, error_code, session_id) + count
     elif version >= 7:
-        head = _FRAME_7.pack(total + 18, correlation_id, 0, error_code, session_id, len(topics))
+        head = _FRAME_7.pack(total + 18, correlation_id, throttle_ms, error_code, session_id, len(topics))
     else:
-        head = _FRAME_4.pack(total + 12, correlation_id, 0, len(topics))
+        head = _FRAME_4.pack(total + 12, correlation_id, throttle_ms, len(topics))
     if len(pieces) > 1 and type(pieces[1]) is bytes:
         pieces[0:2] = [head + pieces[1]]
     else:

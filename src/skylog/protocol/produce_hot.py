@@ -140,10 +140,9 @@ _ROW_3: Final = struct.Struct(">ihqq")
 _ROW_5: Final = struct.Struct(">ihqqq")
 _ROW_8: Final = struct.Struct(">ihqqqih")
 _ROW_9: Final = struct.Struct(">ihqqqBBB")
-_NO_THROTTLE: Final = b"\0\0\0\0"
 
 
-def produce_reply(correlation_id: int, version: int, stored: Stored) -> bytes:
+def produce_reply(correlation_id: int, version: int, stored: Stored, throttle_ms: int = 0) -> bytes:
     """Build the whole frame of a response in which every partition has succeeded."""
     parts: list[bytes] = []
     if version >= _FLEXIBLE_FROM:
@@ -153,7 +152,7 @@ def produce_reply(correlation_id: int, version: int, stored: Stored) -> bytes:
             for index, base_offset, append_time, log_start_offset in rows:
                 parts.append(_ROW_9.pack(index, 0, base_offset, append_time, log_start_offset, 1, 0, 0))
             parts.append(b"\0")
-        body = uvarint(len(stored) + 1) + b"".join(parts) + b"\0\0\0\0\0"
+        body = uvarint(len(stored) + 1) + b"".join(parts) + _INT32.pack(throttle_ms) + b"\0"
         return _FRAME_FLEXIBLE.pack(len(body) + 5, correlation_id, 0) + body
     for name, rows in stored:
         text = name.encode()
@@ -166,4 +165,4 @@ def produce_reply(correlation_id: int, version: int, stored: Stored) -> bytes:
             else:
                 parts.append(_ROW_3.pack(index, 0, base_offset, append_time))
     body = b"".join(parts)
-    return _FRAME_PLAIN.pack(len(body) + 12, correlation_id, len(stored)) + body + _NO_THROTTLE
+    return _FRAME_PLAIN.pack(len(body) + 12, correlation_id, len(stored)) + body + _INT32.pack(throttle_ms)

@@ -1,10 +1,15 @@
-"""CreatePartitions (37), versions 0-3: add partitions to topics. A repeated topic fails and has one result."""
+"""CreatePartitions (37), versions 0-3: add partitions to topics. A repeated topic fails and has one result.
+
+In version 3 a topic may be refused with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from skylog.broker.api import Api, Context
+from skylog.broker.quotas.usage import count_mutations
 from skylog.broker.security.access import check_topic
 from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
@@ -18,6 +23,8 @@ from skylog.protocol.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from skylog.security.acl import AclOperation
+
+STRICT_FROM: Final = 3
 
 
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -42,6 +49,7 @@ async def _grow(
         given = None if wanted.assignments is None else [row.broker_ids for row in wanted.assignments]
         assignment = topics.plan_growth(topic, wanted.count, given)
         if not validate_only:
+            count_mutations(context, len(assignment), strict_from=STRICT_FROM)
             with as_kafka_errors():
                 await topics.grow(topic, assignment)
     except KafkaError as error:

@@ -1,16 +1,19 @@
 """CreateTopics (19), versions 2-7: create topics, given counts or an assignment, and configs.
 
 From version 5 on the response has the counts and all configs, which Java's admin client relies on. A topic that is
-repeated in a request is not created and has one result.
+repeated in a request is not created and has one result. From version 6 on a topic may be refused with
+THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 from skylog.broker.api import Api, Context
 from skylog.broker.config_descriptions import describe_topic
+from skylog.broker.quotas.usage import count_mutations
 from skylog.broker.security.access import check_topic, may
 from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
@@ -26,6 +29,8 @@ from skylog.protocol.create_topics import (
 )
 from skylog.protocol.schema import ZERO_UUID
 from skylog.security.acl import AclOperation, ResourceType
+
+STRICT_FROM: Final = 6
 
 
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -64,6 +69,7 @@ class _Creation:
                 configs,
             )
             if not self._validate_only:
+                count_mutations(self._context, len(assignment), strict_from=STRICT_FROM)
                 with as_kafka_errors():
                     topic_id = (await topics.create(wanted.name, assignment, configs)).topic_id
         except KafkaError as error:

@@ -1,14 +1,17 @@
 """DeleteTopics (20), versions 1-6: delete topics by name, from version 6 on also by id. Deletion is immediate.
 
-A topic that is repeated, or given by both name and id, is not deleted and has one result.
+A topic that is repeated, or given by both name and id, is not deleted and has one result. From version 5 on a topic
+may be refused with THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 from uuid import UUID
 
 from skylog.broker.api import Api, Context
+from skylog.broker.quotas.usage import count_mutations
 from skylog.broker.security.access import check_topic
 from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
@@ -18,6 +21,8 @@ from skylog.protocol.apis import ApiKey
 from skylog.protocol.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from skylog.protocol.schema import ZERO_UUID
 from skylog.security.acl import AclOperation
+
+STRICT_FROM: Final = 5
 
 Wanted = tuple[str | None, UUID]
 """A topic by name, or by id if the name is None."""
@@ -58,6 +63,8 @@ async def _delete(context: Context, name: str | None, topic_id: UUID, times: int
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
         topic = topics.get(name)
         check_topic(context, AclOperation.DELETE, name)
+        topics.check_may_delete(topic)
+        count_mutations(context, len(topic.partitions), strict_from=STRICT_FROM)
         with as_kafka_errors():
             await topics.delete(topic)
     except KafkaError as error:

@@ -28,6 +28,7 @@ from skylog.broker.held_frame import HeldFrame
 from skylog.broker.new_leaders import NewLeaders
 from skylog.broker.parking import ParkedFetch
 from skylog.broker.partition import Partition
+from skylog.broker.quotas.usage import Usage
 from skylog.broker.read_replicas import LEADER, RackSelector
 from skylog.broker.security.access import check_topic, may
 from skylog.broker.security.needs import each_topic
@@ -130,6 +131,8 @@ def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | 
             return _session_error(context, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if followers is not None:
             return followers.handle(context, call)
+    if context.usage is not None:
+        call = _within_quota(context.usage, call)
     session = None
     if call.session_id or call.session_epoch > FULL_EPOCH:
         try:
@@ -168,9 +171,16 @@ async def _handle_large(context: Context, held: HeldFrame, position: int) -> Rep
         context.broker.fetch_sessions.close(call.session_id)
         if call.session_epoch not in (FULL_EPOCH, FINAL_EPOCH):
             return _session_error(context, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    if context.usage is not None:
+        call = _within_quota(context.usage, call)
     reading = await _wait_and_read(context, call)
+    wait_ms = 0
+    if context.usage is not None:
+        if not context.usage.fetched(reading.size_bytes):
+            return _throttled(context, context.usage, 0)
+        wait_ms = context.usage.wait_ms
     reading.count_as_sent()
-    return await loop.run_in_executor(codec, _encode, context, reading, reading.topics, 0)
+    return await loop.run_in_executor(codec, _encode, context, reading, reading.topics, 0, wait_ms)
 
 
 async def _handle_unchecked(context: Context, call: FetchCall, session: FetchSession | None) -> Reply:
@@ -242,20 +252,43 @@ def _session_error(context: Context, code: ErrorCode) -> Reply:
 
 
 def _reply(context: Context, call: FetchCall, reading: Reading, session: FetchSession | None) -> Reply:
+    wait_ms = 0
+    if context.usage is not None:
+        if not context.usage.fetched(reading.size_bytes):
+            return _throttled(context, context.usage, session.session_id if session is not None else 0)
+        wait_ms = context.usage.wait_ms
     reading.count_as_sent()
     if session is not None:
-        return _encode(context, reading, session.changed(reading.topics), session.session_id)
+        return _encode(context, reading, session.changed(reading.topics), session.session_id, wait_ms)
     session_id = 0
     if call.session_epoch == FULL_EPOCH:
         broker = context.broker
         uses_ids = context.version >= IDS_FROM
         session_id = broker.fetch_sessions.open(call, reading.topics, uses_ids, broker.clock.monotonic())
-    return _encode(context, reading, reading.topics, session_id)
+    return _encode(context, reading, reading.topics, session_id, wait_ms)
 
 
-def _encode(context: Context, reading: Reading, topics: TopicAnswers, session_id: int) -> Reply:
+def _encode(context: Context, reading: Reading, topics: TopicAnswers, session_id: int, wait_ms: int) -> Reply:
     tags = reading.endpoint_tags() if reading.leaders is not None else _NO_TAGS
-    return fetch_reply(context.correlation_id, context.version, 0, topics, reading.read_committed, session_id, tags)
+    return fetch_reply(
+        context.correlation_id, context.version, 0, topics, reading.read_committed, session_id, tags, wait_ms
+    )
+
+
+def _within_quota(usage: Usage, call: FetchCall) -> FetchCall:
+    """Return a request that asks for no more than its client's quota allows at once, as in Kafka.
+
+    If it would wait for more than that, it waits for the first batch instead.
+    """
+    largest = usage.largest_fetch()
+    if largest is None or largest >= call.max_bytes:
+        return call
+    return call._replace(max_bytes=largest, min_bytes=call.min_bytes if call.min_bytes <= largest else 1)
+
+
+def _throttled(context: Context, usage: Usage, session_id: int) -> Reply:
+    """Return the empty response of a consumer that is above its quota. Its session stays as it was."""
+    return fetch_reply(context.correlation_id, context.version, 0, [], False, session_id, throttle_ms=usage.wait_ms)
 
 
 def _read(context: Context, call: FetchCall) -> Reading:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from skylog.broker.api import Api, Context
 from skylog.broker.authorized_operations import NOT_REQUESTED, operations_on, operations_on_cluster
+from skylog.broker.quotas.usage import count_mutations
 from skylog.broker.security.access import check_topic, may
 from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
@@ -124,8 +125,10 @@ class _TopicLookup:
             check_topic(self._context, AclOperation.CREATE, name)
         self._may_create -= 1
         try:
+            assignment = topics.plan(name)
+            count_mutations(self._context, len(assignment), strict_from=None)
             with as_kafka_errors():
-                return await topics.create(name, topics.plan(name))
+                return await topics.create(name, assignment)
         except KafkaError as error:
             if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # created by another client meanwhile
                 return topics.get(name)

@@ -82,6 +82,8 @@ def handle_frame(
     context: Context, frame: memoryview, position: int
 ) -> Reply | PendingReply | Awaitable[Reply | None] | None:
     call = read_produce(frame, position, context.version)
+    if context.usage is not None:
+        context.usage.produced(len(frame))
     if call.transactional_id is not None and _may_use_id(context, call):
         first = first_batches(context.broker, call)
         if first:
@@ -215,7 +217,7 @@ def _learn_lane(context: Context, frame: memoryview, call: ProduceCall) -> None:
     partition = broker.replicas.leader(topic, index)
     if session.lanes is None:
         lanes = ProducerLanes(session.connection, broker.clock, broker.requests, context.version, session.rights)
-        session.open_lanes(lanes)
+        session.open_lanes(lanes, broker.router.quotas)
     assert session.lanes is not None
     session.lanes.learn(frame, context.version, call, partition)
 
@@ -281,17 +283,19 @@ def _reply(context: Context, call: ProduceCall, stored: Stored, failures: Failur
         if failures:
             context.connection.close()
         return None
+    wait_ms = context.usage.settle() if context.usage is not None else 0
     if not failures:
-        return [produce_reply(context.correlation_id, context.version, stored)]
+        return [produce_reply(context.correlation_id, context.version, stored, wait_ms)]
     leaders = NewLeaders(context.broker, context.connection)
     response = ProduceResponse(
+        throttle_time_ms=wait_ms,
         responses=[
             TopicProduceResponse(
                 name=topic,
                 partition_responses=[_describe(leaders, topic, row, failures.get((topic, row[0]))) for row in rows],
             )
             for topic, rows in stored
-        ]
+        ],
     )
     response.node_endpoints = [
         NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)

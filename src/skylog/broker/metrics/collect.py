@@ -19,6 +19,7 @@ from skylog import __version__
 from skylog.broker.metrics.groups import PIECE_SAMPLES, group_metrics
 from skylog.broker.metrics.latency import Latency
 from skylog.broker.metrics.process import process_metrics
+from skylog.broker.metrics.quotas import quota_metrics
 from skylog.broker.metrics.replication import replication_metrics
 from skylog.broker.metrics.requests import request_name
 from skylog.broker.metrics.transactions import transaction_metrics
@@ -49,6 +50,7 @@ async def stream(broker: Broker, *, brief: bool = False) -> AsyncGenerator[Metri
         *_loop(broker),
         *_flushes(broker),
         *_cleaner(broker),
+        *quota_metrics(broker),
         *await replication_metrics(broker),
         *await transaction_metrics(broker),
         *of_logs,

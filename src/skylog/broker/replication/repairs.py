@@ -204,6 +204,8 @@ class Repairs:
             topics=[FetchTopic(topic_id=partition.topic_id, partitions=[row])],
         )
         response: FetchResponse = await peer.ask(request, FETCH_VERSION)
+        if not response.responses:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{peer.address} limits the fetches of this broker")
         answer = response.responses[0].partitions[0]
         if answer.error_code:
             code = ErrorCode(answer.error_code)

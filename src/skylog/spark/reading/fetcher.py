@@ -151,8 +151,9 @@ class PartitionFetcher:
     def _receive(self) -> PartitionData:
         assert self._connection is not None
         response = self._connection.receive(FetchResponse)
-        if response.error_code:
-            return PartitionData(partition_index=0, error_code=response.error_code, high_watermark=-1)
+        if response.error_code or not response.responses:  # empty: above the quota of the client
+            code = response.error_code or ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            return PartitionData(partition_index=0, error_code=code, high_watermark=-1)
         return response.responses[0].partitions[0]
 
     def _next_size(self, size_bytes: int, offsets: int, offsets_left: int) -> int:
