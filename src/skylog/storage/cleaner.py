@@ -113,7 +113,10 @@ class _Cleaning:
         return header.end_offset > self._job.first_dirty_offset
 
     def _add(self, data: memoryview, batches: Batches, numbers: list[int]) -> int | None:
-        """Add keys. The records of each batch begin with its number. Return the end of the batch that fills the table."""
+        """Add the keys of batches. Return the end of the batch that fills the table.
+
+        `numbers` are those of their first records.
+        """
         if not batches:
             return None
         records = read_keyed(data, batches, self._job.limit_bytes)
