@@ -65,7 +65,7 @@ bench: $(STAMP) ## measure; results go to benchmarks/results
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml hatch_build.py src/skylog/broker/_producer_runs.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet -e '.[dev]'

@@ -153,9 +153,8 @@ def test_acks_all_needs_enough_replicas_in_sync_also_for_several_batches_at_once
         append(partition)
     assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     append(partition, acks=1)
-    batches = [memoryview(a_batch()), memoryview(a_batch())]
-    assert partition.append_all(batches, 0, -1) is None
-    assert partition.append_all(batches, 0, 1) == [1, 2]
+    assert not partition.takes_runs(-1)
+    assert partition.takes_runs(1)
 
 
 def test_the_image_decides_which_partitions_exist_and_who_leads_them(tmp_path: Path) -> None:

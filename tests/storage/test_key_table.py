@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from skylog.records import BatchHeader, Codec, Record, build_batch, read_records
 from skylog.records.keyed_records import KeyedRecords, read_keyed
+from skylog.records.retain import find_spans, open_block
 from skylog.storage import cleaner
 from skylog.storage.cleaner import clean
-from skylog.storage.key_table import HashCollisionError, KeyReader, Keys, KeyTable
+from skylog.storage.key_table import HashCollisionError, KeyReader, Keys, KeyTable, Places
 from tests.storage.logs import Home, flush, read_all
 
 LIMIT_BYTES = 1 << 20
@@ -23,10 +24,13 @@ keys_of_all_sizes = st.one_of(
 )
 
 
-def records_of(keys: list[bytes | None], codec: Codec = Codec.NONE, base_offset: int = 0) -> KeyedRecords:
-    rows = [Record(b"v", key, offset=base_offset + number) for number, key in enumerate(keys)]
-    batch = build_batch(rows, codec=codec)
+def records_of(keys: list[bytes | None], codec: Codec = Codec.NONE) -> KeyedRecords:
+    batch = build_batch([Record(b"v", key) for key in keys], codec=codec)
     return read_keyed(memoryview(batch), [(0, BatchHeader.read(batch))], LIMIT_BYTES)
+
+
+def places(numbers: np.ndarray) -> Places:
+    return Places(numbers, numbers * 10, numbers * 10 + 9)
 
 
 def keys_in(records: KeyedRecords, reader: KeyReader) -> tuple[np.ndarray, Keys]:
@@ -40,28 +44,43 @@ def keys_in(records: KeyedRecords, reader: KeyReader) -> tuple[np.ndarray, Keys]
     st.sampled_from([Codec.NONE, Codec.ZSTD]),
     st.binary(min_size=1, max_size=8),
 )
-def test_a_record_is_replaced_by_a_later_one_with_its_key(
+def test_the_last_record_of_each_key_is_known(
     first: list[bytes | None], second: list[bytes | None], codec: Codec, salt: bytes
 ) -> None:
     reader, table = KeyReader(salt), KeyTable()
-    parts = [records_of(first, codec), records_of(second, codec, base_offset=len(first))]
+    parts = [records_of(first, codec), records_of(second, codec)]
     for records in parts:
         rows, keys = keys_in(records, reader)
-        table.add(keys, records.offsets[rows])
-    everything = [*first, *second]
-    latest = {key: offset for offset, key in enumerate(everything) if key is not None}
+        table.add(keys, places(rows + (0 if records is parts[0] else len(first))))
+    latest = {key: number for number, key in enumerate([*first, *second]) if key is not None}
     assert len(table) == len(latest)
-    for records in parts:
-        rows, keys = keys_in(records, reader)
-        replaced = table.replaced(keys, records.offsets[rows])
-        offsets = records.offsets[rows].tolist()
-        assert replaced.tolist() == [latest[everything[offset]] > offset for offset in offsets]
+    assert table.records().numbers.tolist() == sorted(latest.values())
+    others = records_of([b"another", *first, b"x" * 66])
+    rows, keys = keys_in(others, reader)
+    asked = [b"another", *first, b"x" * 66]
+    assert table.has(keys).tolist() == [asked[row] in latest for row in rows]
+
+
+@given(st.lists(st.tuples(st.sampled_from(b"abcde"), st.binary(max_size=300)), min_size=1), st.sampled_from(Codec))
+def test_a_record_is_found_again_by_its_place(rows: list[tuple[int, bytes]], codec: Codec) -> None:
+    batch = build_batch([Record(value, bytes([key])) for key, value in rows], codec=codec)
+    records = read_keyed(memoryview(batch), [(0, BatchHeader.read(batch))], LIMIT_BYTES)
+    reader, table = KeyReader(b"salt"), KeyTable()
+    everything = np.arange(len(records))
+    block_at = records.starts[0]
+    table.add(reader.read(records, everything), Places(everything, records.begins - block_at, records.ends - block_at))
+    block = open_block(batch, BatchHeader.read(batch))
+    spans = find_spans(block, len(rows))
+    latest = sorted({key: number for number, (key, _) in enumerate(rows)}.values())
+    found = table.records()
+    expected = [(number, spans[number].start, spans[number].end) for number in latest]
+    assert list(zip(found.numbers, found.begins, found.ends, strict=True)) == expected
 
 
 def test_new_keys_are_those_that_come_for_the_first_time() -> None:
     reader, table = KeyReader(b"salt"), KeyTable()
     known = records_of([b"a", b"b"])
-    table.add(keys_in(known, reader)[1], known.offsets)
+    table.add(keys_in(known, reader)[1], places(np.arange(2)))
     _, keys = keys_in(records_of([b"b", b"c", b"a", b"c", b"d" * 100]), reader)
     assert table.new_keys(keys).tolist() == [False, True, False, False, True]
 
@@ -79,14 +98,14 @@ def test_different_keys_with_one_hash_are_noticed() -> None:
     for keys in ([b"a", b"b"], [b"1234567x", b"1234567y"], [b"a", b"a\0"]):
         records = records_of(list(keys))
         with pytest.raises(HashCollisionError):
-            KeyTable().add(keys_in(records, reader)[1], records.offsets)
+            KeyTable().add(keys_in(records, reader)[1], places(np.arange(2)))
     table = KeyTable()
     records = records_of([b"a", b"a"])
-    table.add(keys_in(records, reader)[1], records.offsets)
-    other = records_of([b"b"], base_offset=2)
+    table.add(keys_in(records, reader)[1], places(np.arange(2)))
+    other = records_of([b"b"])
     with pytest.raises(HashCollisionError):
-        table.add(keys_in(other, reader)[1], other.offsets)
-    assert not table.replaced(keys_in(records_of([b"b"]), reader)[1], np.array([0])).any()
+        table.add(keys_in(other, reader)[1], places(np.array([2])))
+    assert not table.has(keys_in(other, reader)[1]).any()
 
 
 def test_after_a_collision_the_job_begins_again_with_another_salt(

@@ -307,17 +307,28 @@ class Partition:
         """
         return self.log.producers.last_marker_offset(producer_id)
 
-    def append_all(self, batches: Sequence[memoryview], now_ms: int, acks: int) -> list[int] | None:
-        """Append several batches with one write and return their base offsets.
+    def takes_runs(self, acks: int) -> bool:
+        """Whether `append_run` may be called for producers with these acks."""
+        return (
+            self.is_leader
+            and (acks != ALL or self.has_enough_replicas)
+            and self.answers_at_once(acks)
+            and self.log.takes_runs(self.leader_epoch)
+        )
 
-        Returns None, with nothing stored, if anything is out of the ordinary: `append` them one by one then.
-        """
-        if not self.is_leader or (acks == ALL and not self.has_enough_replicas):
-            return None
-        offsets = self.log.append_all_as_leader(batches, self.leader_epoch, now_ms)
-        if offsets is not None:
-            self._appended(sum(map(len, batches)))
-        return offsets
+    def append_run(
+        self,
+        batches: Sequence[bytes | memoryview],
+        length: int,
+        rows: Sequence[tuple[int, int, int]],
+        end_offset: int,
+        now_ms: int,
+    ) -> bool:
+        """Append several batches with one write: see `Log.append_run`. Return False if nothing was stored."""
+        is_stored = self.log.append_run(batches, length, rows, end_offset, now_ms)
+        if is_stored:
+            self._appended(length)
+        return is_stored
 
     def _appended(self, size_bytes: int) -> None:
         """Wake the followers, and the consumers too if the append is visible already."""

@@ -3,8 +3,8 @@
 From one request to the next a producer changes the correlation id and the batch; client id, acks, topic and partition
 stay the same. So the bytes between them are decoded once. They are the key of a lane, which knows the partition, the
 position of the batch and the form of the response. A request with unknown bytes goes to the produce handler, and gets a
-lane there if it passes all checks. Known requests that arrive together are stored together. Requests for several
-partitions, with acks=0 or with tagged fields have no lane.
+lane there if it passes all checks. Known requests with ordinary batches that arrive together are stored together: see
+`producer_runs`. Requests for several partitions, with acks=0 or with tagged fields have no lane.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 
 from skylog.broker.metrics.requests import Requests
 from skylog.broker.partition import Partition
+from skylog.broker.producer_runs import COMPILED_BYTES, FLEXIBLE_FROM, TAIL_BYTES, compiled, take_run_in_python
 from skylog.broker.security.access import Rights
 from skylog.clock import Clock
 from skylog.errors import KafkaError, MalformedRequestError
@@ -31,11 +32,9 @@ limited_logger = LimitedLogger(logging.getLogger(__name__))
 
 _LENGTH_API_CORRELATION: Final = struct.Struct(">iii")
 _LENGTH: Final = struct.Struct(">i")
+_OFFSETS: Final = struct.Struct(">qqq")
 _OLDEST_VERSION: Final = 5
-_FLEXIBLE_FROM: Final = 9
-_TAIL_BYTES: Final = 3  # of a flexible request: no tags of the partition, of the topic, of the request
 _MAX_LANES: Final = 4096
-_MAX_RUN: Final = 32
 _MAX_KEY_BYTES: Final = 512  # a client id may have 32 KB: the keys must stay small
 _MAX_NAME_BYTES: Final = 100  # its length must be one byte in the compact form
 _CORRELATION_END: Final = 8
@@ -43,34 +42,38 @@ _ATTRIBUTES_END: Final = 22  # the second byte of a batch's attributes
 
 
 class Lane:
-    """A partition as one producer addresses it, and the form of the response."""
+    """A partition as one producer addresses it, and the form of the response.
 
-    __slots__ = ("_answer", "_answer_bytes", "_head", "_tail", "acks", "has_transactions", "partition")
+    `form` is a response without correlation id, base offset and log start offset. The first of these offsets is at
+    `offset_at`.
+    """
 
-    def __init__(self, call: ProduceCall, partition: Partition, version: int) -> None:
+    __slots__ = ("acks", "form", "has_transactions", "key", "offset_at", "partition")
+
+    def __init__(self, call: ProduceCall, partition: Partition, version: int, key: bytes) -> None:
         topic, ((index, _),) = call.topics[0]
         name = topic.encode()
         self.acks = call.acks
         self.has_transactions = call.transactional_id is not None
         self.partition = partition
-        # The fields before and after base offset, append time and log start offset.
-        self._head: tuple[int | bytes, ...]
-        self._tail: tuple[int, ...]
-        if version >= _FLEXIBLE_FROM:
-            self._answer = struct.Struct(f">iiBBB{len(name)}sBihqqqBBBBiB")
-            self._head = (0, 2, len(name) + 1, name, 2, index, 0)
-            self._tail = (1, 0, 0, 0, 0, 0)
+        self.key = key
+        if version >= FLEXIBLE_FROM:
+            head = struct.pack(f">BBB{len(name)}sBih", 0, 2, len(name) + 1, name, 2, index, 0)
+            tail = struct.pack(">BBBBiB", 1, 0, 0, 0, 0, 0)
         else:
-            self._answer = struct.Struct(f">iiih{len(name)}siihqqq" + ("ihi" if version >= 8 else "i"))
-            self._head = (1, len(name), name, 1, index, 0)
-            self._tail = (0, -1, 0) if version >= 8 else (0,)
-        self._answer_bytes = self._answer.size - 4
+            head = struct.pack(f">ih{len(name)}siih", 1, len(name), name, 1, index, 0)
+            tail = struct.pack(">ihi", 0, -1, 0) if version >= 8 else struct.pack(">i", 0)
+        offsets = _OFFSETS.pack(0, NO_TIMESTAMP, 0)
+        self.offset_at = 2 * _LENGTH.size + len(head)
+        size_bytes = _LENGTH.size + len(head) + len(offsets) + len(tail)
+        self.form = _LENGTH.pack(size_bytes) + bytes(_LENGTH.size) + head + offsets + tail
 
     def answer(self, correlation_id: int, base_offset: int) -> bytes:
         """Return the response for a stored batch."""
-        start = self.partition.log.log_start_offset
-        head, tail = self._head, self._tail
-        return self._answer.pack(self._answer_bytes, correlation_id, *head, base_offset, NO_TIMESTAMP, start, *tail)
+        answer = bytearray(self.form)
+        _LENGTH.pack_into(answer, _LENGTH.size, correlation_id)
+        _OFFSETS.pack_into(answer, self.offset_at, base_offset, NO_TIMESTAMP, self.partition.log.log_start_offset)
+        return bytes(answer)
 
 
 Known = tuple[Lane, int, memoryview, int]
@@ -91,6 +94,7 @@ class ProducerLanes:
         "_connection",
         "_epoch",
         "_lanes",
+        "_latest",
         "_requests",
         "_rights",
         "_times",
@@ -108,6 +112,7 @@ class ProducerLanes:
         self._api_version = -1
         self._batch_length_at = _CORRELATION_END  # nothing shorter is read
         self._lanes: dict[bytes, Lane] = {}
+        self._latest: Lane | None = None  # most connections use one lane
 
     def learn(self, frame: memoryview, version: int, call: ProduceCall, partition: Partition) -> None:
         """Make a lane for a request that the handler has just served, if it is of a form that can repeat."""
@@ -117,10 +122,10 @@ class ProducerLanes:
             return
         if not partition.answers_at_once(call.acks):
             return
-        if version >= _FLEXIBLE_FROM:
-            records_at = len(frame) - _TAIL_BYTES - len(records)
+        if version >= FLEXIBLE_FROM:
+            records_at = len(frame) - TAIL_BYTES - len(records)
             at = records_at - _uvarint_bytes(len(records) + 1)
-            if any(frame[-_TAIL_BYTES:]) or _compact_length(frame, at) != (len(records) + 1, records_at):
+            if any(frame[-TAIL_BYTES:]) or _compact_length(frame, at) != (len(records) + 1, records_at):
                 return
         else:
             at = len(frame) - len(records) - _LENGTH.size
@@ -132,14 +137,15 @@ class ProducerLanes:
         if (api_version, at) != (self._api_version, self._batch_length_at) or len(self._lanes) >= _MAX_LANES:
             self._api_version, self._batch_length_at = api_version, at
             self._times = self._requests[ApiKey.PRODUCE, version].at_once
-            self._lanes.clear()
-        self._lanes[bytes(frame[_CORRELATION_END:at])] = Lane(call, partition, version)
+            self._forget()
+        key = bytes(frame[_CORRELATION_END:at])
+        self._lanes[key] = self._latest = Lane(call, partition, version, key)
 
     def serve(self, view: memoryview, position: int, end: int, parts: Reply) -> int:
         """Store the batches of known requests from `position` on, and return the position of the first unknown one.
 
-        Responses are added to `parts`. Consecutive requests for one partition, as a producer with several in flight
-        sends them, are stored with one write. The metrics count the same time for all requests served together.
+        Responses are added to `parts`. Ordinary requests for one partition, as a producer with several in flight sends
+        them, are stored with one write. The metrics count the same time for all requests served together.
         """
         if self._rights is not None:
             self._forget_outdated(self._rights.epoch)
@@ -149,14 +155,13 @@ class ProducerLanes:
         served = 0
         try:
             while position < end:
-                run = self._find_run(view, position, end)
-                if not run:
+                before = position
+                position, count = self._store_run(view, position, end, now_ms, parts)
+                if position == before:
+                    position, count = self._store_one(view, position, end, now_ms, parts)
+                if position == before:
                     break
-                stored = self._store(run, now_ms, parts)
-                served += stored
-                position = run[stored - 1][3] if stored else position
-                if stored < len(run):
-                    break
+                served += count
         except Exception as error:
             limited_logger.error("a produce request of %s failed", self._connection.peer, exc_info=error)
             self._connection.close()
@@ -177,18 +182,32 @@ class ProducerLanes:
         """Drop all lanes if the rights are of another epoch than when they were made."""
         if epoch != self._epoch:
             self._epoch = epoch
-            self._lanes.clear()
+            self._forget()
 
-    def _find_run(self, view: memoryview, position: int, end: int) -> list[Known]:
-        """Return the known requests from `position` on that are for the same partition."""
-        run: list[Known] = []
-        while position < end and len(run) < _MAX_RUN:
-            known = self._find(view, position, end)
-            if known is None or (run and known[0] is not run[0][0]):
-                break
-            run.append(known)
-            position = known[3]
-        return run
+    def _forget(self) -> None:
+        self._lanes.clear()
+        self._latest = None
+
+    def _store_run(self, view: memoryview, position: int, end: int, now_ms: int, parts: Reply) -> tuple[int, int]:
+        """Store the ordinary requests of one lane from `position` on. Return the position behind and their number."""
+        lane = self._latest
+        if lane is None or not lane.partition.takes_runs(lane.acks):
+            return position, 0
+        partition = lane.partition
+        log = partition.log
+        max_bytes = log.admission.as_is_bytes
+        offsets = log.log_end_offset, partition.leader_epoch, log.log_start_offset
+        given = (self._api_version, lane.key, lane.form, lane.offset_at, *offsets)
+        run = compiled(view, position, end, *given, min(max_bytes, COMPILED_BYTES)) if compiled is not None else None
+        if run is None:
+            run = take_run_in_python(view, position, end, *given, max_bytes)
+            if run is None:
+                return position, 0
+        stop, batches, length, rows, end_offset, answers = run
+        if not partition.append_run(batches, length, rows, end_offset, now_ms):
+            return position, 0
+        parts.append(answers)
+        return stop, len(rows)
 
     def _find(self, view: memoryview, position: int, end: int) -> Known | None:
         """Return the request at `position` if it is complete and known."""
@@ -203,9 +222,10 @@ class ProducerLanes:
         lane = self._lanes.get(bytes(view[start + _CORRELATION_END : at]))
         if lane is None or not lane.partition.is_leader:
             return None
-        if api_version >= _FLEXIBLE_FROM:  # the API key of Produce is 0, so this is the version
+        self._latest = lane
+        if api_version >= FLEXIBLE_FROM:  # the API key of Produce is 0, so this is the version
             batch_bytes, batch_at = _compact_length(view, at)
-            batch_end = stop - _TAIL_BYTES
+            batch_end = stop - TAIL_BYTES
             if batch_at + batch_bytes - 1 != batch_end or view[batch_end] or view[batch_end + 1] or view[batch_end + 2]:
                 return None
         else:
@@ -217,24 +237,20 @@ class ProducerLanes:
             return None  # it needs a right to a transactional id
         return lane, correlation_id, batch, stop
 
-    def _store(self, run: list[Known], now_ms: int, parts: Reply) -> int:
-        """Store a run, respond to it, and return how many requests were stored. The handler serves the others."""
-        lane = run[0][0]
-        partition = lane.partition
-        if not partition.answers_at_once(lane.acks):
-            return 0
-        if len(run) > 1:
-            offsets = partition.append_all([batch for _, _, batch, _ in run], now_ms, lane.acks)
-            if offsets is not None:
-                parts += [lane.answer(known[1], offset) for known, offset in zip(run, offsets, strict=True)]
-                return len(run)
-        for stored, (_, correlation_id, batch, _) in enumerate(run):
-            try:
-                appended = partition.append(batch, now_ms, lane.acks)
-            except KafkaError:
-                return stored
-            parts.append(lane.answer(correlation_id, appended.base_offset))
-        return len(run)
+    def _store_one(self, view: memoryview, position: int, end: int, now_ms: int, parts: Reply) -> tuple[int, int]:
+        """Store the known request at `position`. The handler serves one that is refused, for its error."""
+        known = self._find(view, position, end)
+        if known is None:
+            return position, 0
+        lane, correlation_id, batch, stop = known
+        if not lane.partition.answers_at_once(lane.acks):
+            return position, 0
+        try:
+            appended = lane.partition.append(batch, now_ms, lane.acks)
+        except KafkaError:
+            return position, 0
+        parts.append(lane.answer(correlation_id, appended.base_offset))
+        return stop, 1
 
 
 def is_in_transaction(batch: memoryview) -> bool:

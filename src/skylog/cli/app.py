@@ -14,7 +14,9 @@ from skylog.cli.client_config import CONFIG_VARIABLE
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"skylog {__version__}")
+        from skylog.broker.producer_runs import compiled
+
+        typer.echo(f"skylog {__version__} ({'with its compiled kernel' if compiled is not None else 'pure Python'})")
         raise typer.Exit
 
 

@@ -55,8 +55,13 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
             return bytes(cramjam.zstd.compress(data, level=None if level is None else min(level, MAX_ZSTD_LEVEL)))
 
 
-def decompress(codec: Codec, data: Buffer, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
-    """Decompress a block. Raises CompressionError for damage, and for more than `limit_bytes`."""
+def decompress(
+    codec: Codec, data: Buffer, limit_bytes: int = DEFAULT_LIMIT_BYTES, scratch: bytearray | None = None
+) -> bytes:
+    """Decompress a block. Raises CompressionError for damage, and for more than `limit_bytes`.
+
+    `scratch` is memory that grows as needed, for a caller that decompresses many blocks.
+    """
     try:
         match codec:
             case Codec.NONE:
@@ -66,9 +71,9 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DEFAULT_LIMIT_BYTE
             case Codec.SNAPPY:
                 return _decompress_snappy(data, limit_bytes)
             case Codec.LZ4:
-                return _decompress_growing(cramjam.lz4.decompress_into, data, limit_bytes)
+                return _decompress_growing(cramjam.lz4.decompress_into, data, limit_bytes, scratch)
             case Codec.ZSTD:
-                return _decompress_growing(cramjam.zstd.decompress_into, data, limit_bytes)
+                return _decompress_growing(cramjam.zstd.decompress_into, data, limit_bytes, scratch)
     except (zlib.error, cramjam.DecompressionError, ValueError, IndexError) as error:
         raise CompressionError(f"{codec.name.lower()} block of {len(data)} bytes cannot be read: {error}") from error
 
@@ -87,11 +92,15 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
     return out
 
 
-def _decompress_growing(into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int) -> bytes:
+def _decompress_growing(
+    into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int, scratch: bytearray | None
+) -> bytes:
     """Decompress into a buffer that grows eightfold up to the limit: neither codec has a reliable size."""
     size = min(limit_bytes, max(4096, len(data) * 8))
+    out = bytearray() if scratch is None else scratch
     while True:
-        out = bytearray(size)
+        if len(out) < size:
+            out += bytes(size - len(out))
         try:
             written = into(data, out)
         except cramjam.DecompressionError as error:

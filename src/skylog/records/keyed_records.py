@@ -1,4 +1,4 @@
-"""The keys, offsets and places of many records at once, as numpy arrays, and those that stay after compaction."""
+"""The keys and places of many records at once, as numpy arrays, and those that stay after compaction."""
 
 from __future__ import annotations
 
@@ -22,44 +22,45 @@ class KeyedRecords:
     """The records of some batches, in order. Each row of a column is one record.
 
     `data` and `raw`, a view of it, have the decompressed records, each from `begins` to `ends`. `batches` is the number
-    of a record's batch. A null key has the length -1.
+    of a record's batch, whose records begin at `starts`. A null key has the length -1.
     """
 
     data: Bytes
     raw: memoryview
+    starts: Integers
     batches: Integers
     begins: Integers
     ends: Integers
     timestamp_deltas: Integers
-    offsets: Integers
     key_starts: Integers
     key_lengths: Integers
     tombstones: NDArray[np.bool_]
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return len(self.begins)
 
 
 def read_keyed(chunk: memoryview, batches: Sequence[tuple[int, BatchHeader]], limit_bytes: int) -> KeyedRecords:
     """Read the records of batches, given by position in `chunk` and header. Raises InvalidBatchError."""
-    data, starts, ends = _blocks(chunk, batches, limit_bytes)
+    data, starts, ends = open_blocks(chunk, batches, limit_bytes)
     counts = np.array([header.record_count for _, header in batches], dtype=np.int64)
     filled = counts > 0
     if (starts[~filled] != ends[~filled]).any():
         raise InvalidBatchError("a batch without records has bytes", corrupt=True)
     try:
-        return _read(data, starts[filled], ends[filled], counts, [header.base_offset for _, header in batches])
+        return _read(data, starts, ends, counts)
     except IndexError as error:
         first = batches[0][1].base_offset
         raise InvalidBatchError(f"a batch at or after offset {first} is damaged: {error}", corrupt=True) from error
 
 
-def _blocks(
+def open_blocks(
     chunk: memoryview, batches: Sequence[tuple[int, BatchHeader]], limit_bytes: int
 ) -> tuple[memoryview, Integers, Integers]:
     """Return the decompressed records of all batches, and where those of each one begin and end."""
     if any(header.attributes & CODEC_MASK for _, header in batches):
-        blocks = [open_block(chunk[at:], header, limit_bytes) for at, header in batches]
+        scratch = bytearray()
+        blocks = [open_block(chunk[at:], header, limit_bytes, scratch) for at, header in batches]
         ends = np.cumsum([len(block) for block in blocks])
         starts = ends - [len(block) for block in blocks]
         return memoryview(b"".join([*blocks, bytes(MIN_BYTES)])), starts, ends
@@ -67,29 +68,27 @@ def _blocks(
     return chunk, places[:, 0] + HEADER_BYTES, places.sum(axis=1)
 
 
-def _read(raw: memoryview, starts: Integers, ends: Integers, counts: Integers, base_offsets: list[int]) -> KeyedRecords:
+def _read(raw: memoryview, starts: Integers, ends: Integers, counts: Integers) -> KeyedRecords:
     data = np.frombuffer(raw, np.uint8)
-    if not len(starts):
+    filled = counts > 0
+    if not filled.any():
         none = np.zeros(0, dtype=np.int64)
-        return KeyedRecords(data, raw, none, none, none, none, none, none, none, none > 0)
-    begins = record_starts(data, raw, starts, ends, counts[counts > 0], with_lengths=True)
-    lengths, bodies = read_varints(data, begins)
-    record_ends = bodies + lengths
-    timestamp_deltas, at = read_varints(data, bodies + 1)
-    offset_deltas, at = read_varints(data, at)
+        return KeyedRecords(data, raw, starts, none, none, none, none, none, none, none > 0)
+    begins = record_starts(data, raw, starts[filled], ends[filled], counts[filled], with_lengths=True)
+    record_ends, timestamp_deltas, at = read_times(data, begins)
+    _, at = read_varints(data, at)  # the offset
     key_lengths, at = read_varints(data, at)
     values_at = at + np.maximum(key_lengths, 0)
     if (values_at >= record_ends).any() or (key_lengths < -1).any():
         raise IndexError("a key extends beyond its record")
-    batches = np.repeat(np.arange(len(counts)), counts)
     return KeyedRecords(
         data,
         raw,
-        batches,
+        starts,
+        np.repeat(np.arange(len(counts)), counts),
         begins,
         record_ends,
         timestamp_deltas,
-        np.array(base_offsets, dtype=np.int64)[batches] + offset_deltas,
         at,
         key_lengths,
         # A length of -1 is the single byte 1; the last bit of the first byte is the sign of any other.
@@ -97,28 +96,44 @@ def _read(raw: memoryview, starts: Integers, ends: Integers, counts: Integers, b
     )
 
 
-class KeptRecords:
-    """The records that stay, by batch: how many, their bytes, and the largest timestamp delta."""
+def read_times(data: Bytes, begins: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return the ends and the timestamp deltas of records, and the positions after these deltas."""
+    lengths, bodies = read_varints(data, begins)
+    deltas, at = read_varints(data, bodies + 1)
+    return bodies + lengths, deltas, at
 
-    def __init__(self, records: KeyedRecords, keeps: NDArray[np.bool_], batch_count: int) -> None:
-        self._raw = records.raw
-        rows = np.flatnonzero(keeps)
-        batches = records.batches[rows]
-        edges = np.searchsorted(batches, np.arange(batch_count + 1))
-        self.counts: list[int] = np.diff(edges).tolist()
+
+class KeptRecords:
+    """The records that stay, by batch: how many, their bytes, and the largest timestamp delta.
+
+    A batch that stays as it is may be without rows: nobody asks for its bytes.
+    """
+
+    def __init__(
+        self,
+        counts: list[int],
+        raw: memoryview,
+        batches: Integers,
+        begins: Integers,
+        ends: Integers,
+        timestamp_deltas: Integers,
+    ) -> None:
+        self.counts = counts
+        self._raw = raw
+        edges = np.searchsorted(batches, np.arange(len(counts) + 1))
         is_filled = np.diff(edges) > 0
-        deltas = np.zeros(batch_count, dtype=np.int64)
-        if len(rows):
-            deltas[is_filled] = np.maximum.reduceat(records.timestamp_deltas[rows], edges[:-1][is_filled])
+        deltas = np.zeros(len(counts), dtype=np.int64)
+        if len(begins):
+            deltas[is_filled] = np.maximum.reduceat(timestamp_deltas, edges[:-1][is_filled])
         self.timestamp_deltas: list[int] = deltas.tolist()
         # Neighbouring records of a batch are copied together.
-        is_new_run = np.ones(len(rows), dtype=np.bool_)
-        is_new_run[1:] = (np.diff(rows) > 1) | (np.diff(batches) > 0)
+        is_new_run = np.ones(len(begins), dtype=np.bool_)
+        is_new_run[1:] = (begins[1:] != ends[:-1]) | (batches[1:] != batches[:-1])
         firsts = np.flatnonzero(is_new_run)
-        lasts = np.append(firsts[1:], len(rows))[: len(firsts)] - 1
-        self._begins: list[int] = records.begins[rows[firsts]].tolist()
-        self._ends: list[int] = records.ends[rows[lasts]].tolist()
-        self._runs: list[int] = np.searchsorted(batches[firsts], np.arange(batch_count + 1)).tolist()
+        lasts = np.append(firsts[1:], len(begins))[: len(firsts)] - 1
+        self._begins: list[int] = begins[firsts].tolist()
+        self._ends: list[int] = ends[lasts].tolist()
+        self._runs: list[int] = np.searchsorted(batches[firsts], np.arange(len(counts) + 1)).tolist()
 
     def block(self, batch: int) -> bytes:
         """Return the records of a batch, without those that are dropped."""

@@ -34,10 +34,12 @@ class RecordSpan(NamedTuple):
     end: int
 
 
-def open_block(batch: Buffer, header: BatchHeader, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
-    """Return the records of a batch, decompressed, as one block."""
+def open_block(
+    batch: Buffer, header: BatchHeader, limit_bytes: int = DEFAULT_LIMIT_BYTES, scratch: bytearray | None = None
+) -> bytes:
+    """Return the records of a batch, decompressed, as one block. See `decompress` for `scratch`."""
     body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
-    return decompress(header.codec, body, limit_bytes) if header.attributes & CODEC_MASK else bytes(body)
+    return decompress(header.codec, body, limit_bytes, scratch) if header.attributes & CODEC_MASK else bytes(body)
 
 
 def find_spans(block: bytes, count: int) -> list[RecordSpan]:

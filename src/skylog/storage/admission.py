@@ -47,10 +47,11 @@ class RejectedRecordsError(KafkaError):
 class Admission:
     """The checks that a `LogConfig` requires. Immutable, so any thread may use it.
 
-    `opens_batches` is true if it may have to read records, which takes time in proportion to their number.
+    `opens_batches` is true if it may have to read records, which takes time in proportion to their number. A valid
+    batch of up to `as_is_bytes` without producer id and attributes, except a codec, needs no other check.
     """
 
-    __slots__ = ("_config", "_max_message_bytes", "_plain", "_target", "opens_batches")
+    __slots__ = ("_config", "_max_message_bytes", "_plain", "_target", "as_is_bytes", "opens_batches")
 
     def __init__(self, config: LogConfig) -> None:
         self._config = config
@@ -62,6 +63,7 @@ class Admission:
             and config.timestamp_after_max_ms == FOREVER
             and config.timestamp_before_max_ms == FOREVER
         )
+        self.as_is_bytes = config.max_message_bytes if self._plain else 0
 
     def admit(self, batch: Batch, now_ms: int) -> Admitted:
         """Return a client's batch as it will be stored. Raises KafkaError if it is not allowed."""
@@ -103,24 +105,6 @@ class Admission:
             or header.attributes & ~CODEC_MASK
         ):
             _check_unusual(header, size_bytes, is_own)
-        return header
-
-    def admits_as_is(self, batch: Batch) -> BatchHeader | None:
-        """Return the header if the batch can be stored unchanged and is not idempotent; None if it needs `admit`."""
-        size_bytes = len(batch)
-        if not self._plain or size_bytes > self._max_message_bytes:
-            return None
-        try:
-            header = check_batch(batch)
-        except InvalidBatchError:
-            return None
-        if (
-            header.batch_length + LOG_OVERHEAD_BYTES != size_bytes
-            or header.record_count != header.last_offset_delta + 1
-            or header.attributes & ~CODEC_MASK
-            or header.producer_id >= 0
-        ):
-            return None
         return header
 
     def _too_large(self, what: str) -> KafkaError:

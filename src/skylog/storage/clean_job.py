@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 FOLDER: Final = "cleaning"
 """The folder of a log in which its new segments are written."""
 
-KEY_BYTES: Final = 100
-"""Memory per key in the map: hash, offset, length, and up to 64 bytes of the key."""
+KEY_BYTES: Final = 104
+"""Memory per key in the map: hash, length, the number and place of a record, and up to 64 bytes of the key."""
 
 
 class SourceSegment(NamedTuple):

@@ -1,7 +1,9 @@
 """Compacts closed segments, from files to files, without access to the log that owns them.
 
-It first reads the dirty part of the log and finds the last offset of each key. Then it copies every segment up to there
-without the records that a later one replaces. Offsets, order, codecs and timestamps do not change. It keeps:
+It first reads the dirty part of the log and finds the last record of each key. Then it copies every segment up to there
+without the records that a later one replaces. In the dirty part these are all but those it has found, so keys are read
+once there, and a batch is opened again only if it keeps some of its records. Offsets, order, codecs and timestamps do
+not change. It keeps:
 
 * the newest record of each key, and every record beyond the capacity of the key table;
 * a tombstone (a null value) until readers have had time to see it;
@@ -30,18 +32,22 @@ import numpy as np
 from skylog.durable_files import sync_directory
 from skylog.records import BatchHeader, read_marker
 from skylog.records.control import set_delete_horizon
-from skylog.records.keyed_records import KeptRecords, KeyedRecords, read_keyed
+from skylog.records.keyed_records import KeptRecords, KeyedRecords, open_blocks, read_keyed, read_times
+from skylog.records.record_starts import Integers
 from skylog.records.retain import rebuild
 from skylog.storage.aborted_index import unpack_aborted
 from skylog.storage.clean_job import FOLDER, CleanedSegment, CleanJob, CleanResult, SourceSegment
 from skylog.storage.cleaned_transactions import CleanedTransactions
 from skylog.storage.files import Buffer, FilePool, LogFile
-from skylog.storage.key_table import Flags, HashCollisionError, KeyReader, KeyTable
-from skylog.storage.scan import Chunk, scan, scan_chunks
+from skylog.storage.key_table import Flags, HashCollisionError, KeyReader, KeyTable, Places
+from skylog.storage.scan import Chunk, headers, scan_chunks
 from skylog.storage.segment import Segment, segment_path
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 _MAX_OFFSETS: Final = 0x3FFFFFFF
+
+Batches = list[tuple[int, BatchHeader]]
+"""Batches of a chunk: the position and the header of each."""
 
 
 def clean(job: CleanJob) -> CleanResult:
@@ -60,6 +66,7 @@ class _Cleaning:
         self._job = job
         self._reader = reader
         self._latest = KeyTable()
+        self._records_read = 0  # in this pass through the dirty part
         self._result = CleanResult(job.first_dirty_offset)
 
     def run(self) -> CleanResult:
@@ -68,6 +75,7 @@ class _Cleaning:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         self._result.clean_to = self._find_latest()
+        self._records_read, self._kept = 0, self._latest.records()
         pool = FilePool()
         transactions = CleanedTransactions(unpack_aborted(job.aborted), job.sources[0].base_offset)
         for group in self._groups():
@@ -75,7 +83,7 @@ class _Cleaning:
         sync_directory(folder)
         return self._result
 
-    # -- the last offset of each key
+    # -- the last record of each key
 
     def _find_latest(self) -> int:
         """Read the keys of the dirty part. Return the offset up to which the table reaches."""
@@ -85,34 +93,44 @@ class _Cleaning:
             if source.end_offset <= job.first_dirty_offset:
                 continue
             for data, found in self._chunks(source):
-                batches = []
+                batches, numbers = [], []
                 for at, header in found:
-                    if header.end_offset <= job.first_dirty_offset:
+                    if not self._is_dirty(header):
                         continue
                     if header.is_control:
                         transactions.end(header, read_marker(data[at : at + header.size_bytes]))
-                    elif not transactions.is_aborted(header):
+                        continue
+                    if not transactions.is_aborted(header):
                         batches.append((at, header))
-                full_at = self._add(data, batches)
+                        numbers.append(self._records_read)
+                    self._records_read += header.record_count
+                full_at = self._add(data, batches, numbers)
                 if full_at is not None:
                     return full_at
         return job.sources[-1].end_offset
 
-    def _add(self, data: memoryview, batches: list[tuple[int, BatchHeader]]) -> int | None:
-        """Add the keys of batches. Return the end of the batch with which the table is full."""
+    def _is_dirty(self, header: BatchHeader) -> bool:
+        return header.end_offset > self._job.first_dirty_offset
+
+    def _add(self, data: memoryview, batches: Batches, numbers: list[int]) -> int | None:
+        """Add the keys of batches. Return the end of the batch that fills the table.
+
+        `numbers` are those of their first records.
+        """
         if not batches:
             return None
         records = read_keyed(data, batches, self._job.limit_bytes)
         rows = np.flatnonzero(records.key_lengths >= 0)
-        keys, offsets = self._reader.read(records, rows), records.offsets[rows]
+        keys, places = self._reader.read(records, rows), _places(records, rows, numbers)
         full_at = None
         if len(self._latest) + len(keys) >= self._job.max_keys:
             reached = np.cumsum(self._latest.new_keys(keys)) + len(self._latest) >= self._job.max_keys
             if reached.any():
-                full_at = batches[int(records.batches[rows[reached.argmax()]])][1].end_offset
-                inside = offsets < full_at
-                keys, offsets = keys.select(inside), offsets[inside]
-        self._latest.add(keys, offsets)
+                last = int(records.batches[rows[reached.argmax()]])
+                full_at = batches[last][1].end_offset
+                inside = records.batches[rows] <= last
+                keys, places = keys.select(inside), places.select(inside)
+        self._latest.add(keys, places)
         return full_at
 
     # -- new segments
@@ -164,40 +182,73 @@ class _Cleaning:
     ) -> list[Buffer]:
         """Return the batches of a chunk that are kept, some of them with fewer records."""
         data, found = chunk
-        contents = [(at, header) for at, header in found if not header.is_control]
-        records = read_keyed(data, contents, self._job.limit_bytes)
-        kept = KeptRecords(records, self._kept(records, source), len(contents))
+        kept = self._kept_of(data, found, source)
         batches: list[Buffer] = []
-        number = 0
         for at, header in found:
             raw = data[at : at + header.size_bytes]
             if header.is_control:
                 batch = self._clean_marker(raw, header, transactions, segment, last_batches)
                 self._result.dropped_records += batch is None
+            elif header.base_offset >= self._result.clean_to:
+                transactions.is_aborted(header)
+                batch = raw
+                self._result.kept_records += header.record_count
             else:
-                is_aborted = transactions.is_aborted(header) and header.base_offset < self._result.clean_to
-                count = 0 if is_aborted else kept.counts[number]
+                records, number = next(kept)
+                count = 0 if transactions.is_aborted(header) else records.counts[number]
                 self._result.kept_records += count
                 self._result.dropped_records += header.record_count - count
                 if count == header.record_count and count:
                     batch = raw
                 elif count:
-                    batch = rebuild(header, kept.block(number), count, kept.timestamp_deltas[number])
+                    batch = rebuild(header, records.block(number), count, records.timestamp_deltas[number])
                 else:
                     batch = rebuild(header, b"", 0) if header.base_offset in last_batches else None
-                number += 1
             if batch is not None:
                 batches.append(batch)
         return batches
 
-    def _kept(self, records: KeyedRecords, source: SourceSegment) -> Flags:
-        """Return which records are kept, as if no transaction was aborted."""
-        rows = np.flatnonzero(records.key_lengths >= 0)
-        keeps = np.zeros(len(records), dtype=np.bool_)
-        keeps[rows] = ~self._latest.replaced(self._reader.read(records, rows), records.offsets[rows])
+    def _kept_of(self, data: memoryview, found: Batches, source: SourceSegment) -> Iterator[tuple[KeptRecords, int]]:
+        """Yield where the records are that stay, for each batch to be cleaned, as if no transaction was aborted."""
+        contents = [row for row in found if not row[1].is_control and row[1].base_offset < self._result.clean_to]
+        clean = [row for row in contents if not self._is_dirty(row[1])]
+        dirty = contents[len(clean) :]
+        for batches, find in ((clean, self._kept_of_clean), (dirty, self._kept_of_dirty)):
+            if batches:
+                kept = find(data, batches, source)
+                yield from ((kept, number) for number in range(len(batches)))
+
+    def _kept_of_clean(self, data: memoryview, batches: Batches, source: SourceSegment) -> KeptRecords:
+        """Find the records without a later one in the dirty part."""
+        records = read_keyed(data, batches, self._job.limit_bytes)
+        keyed = np.flatnonzero(records.key_lengths >= 0)
+        keeps: Flags = np.zeros(len(records), dtype=np.bool_)
+        keeps[keyed] = ~self._latest.has(self._reader.read(records, keyed))
         if source.drops_tombstones:
             keeps &= ~records.tombstones
-        return keeps | (records.offsets >= self._result.clean_to)
+        rows = np.flatnonzero(keeps)
+        counts = np.bincount(records.batches[rows], minlength=len(batches)).tolist()
+        columns = (records.batches, records.begins, records.ends, records.timestamp_deltas)
+        return KeptRecords(counts, records.raw, *(column[rows] for column in columns))
+
+    def _kept_of_dirty(self, data: memoryview, batches: Batches, _source: SourceSegment) -> KeptRecords:
+        """Find the records of the table. Batches of which all or none stay are not opened."""
+        record_counts = np.array([header.record_count for _, header in batches], dtype=np.int64)
+        edges = self._records_read + np.append(0, np.cumsum(record_counts))
+        self._records_read = int(edges[-1])
+        rows = np.searchsorted(self._kept.numbers, edges)
+        counts = np.diff(rows)
+        opened = np.flatnonzero((counts > 0) & (counts < record_counts))
+        raw, block_starts, _ = open_blocks(data, [batches[number] for number in opened], self._job.limit_bytes)
+        picked = np.repeat(np.arange(len(batches)), counts)
+        starts = np.full(len(batches), -1, dtype=np.int64)
+        starts[opened] = block_starts
+        is_opened = starts[picked] >= 0
+        picked = picked[is_opened]
+        places = self._kept.select(np.arange(rows[0], rows[-1])[is_opened])
+        begins, ends = places.begins + starts[picked], places.ends + starts[picked]
+        _, timestamp_deltas, _ = read_times(np.frombuffer(raw, np.uint8), begins)
+        return KeptRecords(counts.tolist(), raw, picked, begins, ends, timestamp_deltas)
 
     def _clean_marker(
         self,
@@ -230,7 +281,8 @@ class _Cleaning:
         markers: dict[int, int] = {}
         base_offset = -1
         for source in group:
-            for _, header in scan(self._open(source), 0, source.base_offset, source.end_offset):
+            file = self._open(source)
+            for _, header in headers(file, 0, file.size_bytes):
                 base_offset = header.base_offset
                 if header.is_control:
                     markers[header.producer_id] = base_offset
@@ -246,3 +298,12 @@ class _Cleaning:
 
     def _open(self, source: SourceSegment) -> LogFile:
         return LogFile(segment_path(self._job.directory, source.base_offset))
+
+
+def _places(records: KeyedRecords, rows: Integers, numbers: list[int]) -> Places:
+    """Return the places of records in batches whose records begin with `numbers`."""
+    batches = records.batches[rows]
+    first_rows = np.searchsorted(records.batches, np.arange(len(numbers)))
+    starts = records.starts[batches]
+    first_numbers = np.array(numbers, dtype=np.int64) - first_rows
+    return Places(rows + first_numbers[batches], records.begins[rows] - starts, records.ends[rows] - starts)

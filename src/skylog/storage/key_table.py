@@ -1,16 +1,19 @@
-"""The last offset of each key, for compaction: numpy arrays in place of a dictionary.
+"""The last record of each key, for compaction: numpy arrays in place of a dictionary.
 
 A key of up to 64 bytes is kept as words of eight bytes and its length, a longer one as a digest of 64 bytes and its
 length. The table is sorted by a hash of these. Keys with equal hashes are compared word by word. If they differ, which
 a random salt makes as good as impossible, `HashCollisionError` is raised, and the caller begins again with another
 salt.
+
+A record is known by its number, counted from the first record that was read, and by its place among the decompressed
+records of its batch. So the records of a batch that stay are found without reading its keys a second time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,20 +124,31 @@ def _digest_long_keys(raw: memoryview, starts: Integers, lengths: Integers, word
             column[row] = word
 
 
+class Places(NamedTuple):
+    """Some records: their numbers, and where each begins and ends in its batch."""
+
+    numbers: Integers
+    begins: Integers
+    ends: Integers
+
+    def select(self, rows: Integers | Flags) -> Places:
+        return Places(self.numbers[rows], self.begins[rows], self.ends[rows])
+
+
 class KeyTable:
-    """The keys that a log has in a range of offsets, and the last offset of each."""
+    """The keys that a log has in a range of offsets, and the last record of each."""
 
     def __init__(self) -> None:
         nothing = np.zeros(0, dtype=np.int64)
         self._keys = Keys(nothing.astype(np.uint64), nothing, ())
-        self._offsets: Integers = nothing
+        self._places = Places(nothing, nothing, nothing)
         self._buckets: _Buckets | None = None
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self._keys)
 
-    def add(self, keys: Keys, offsets: Integers) -> None:
-        """Add keys and their offsets, which are above those in the table. Raises HashCollisionError."""
+    def add(self, keys: Keys, places: Places) -> None:
+        """Add the keys of records, which follow those in the table, in their order. Raises HashCollisionError."""
         if not len(keys):
             return
         order = np.argsort(keys.hashes)
@@ -142,19 +156,23 @@ class KeyTable:
         is_repeated = np.concatenate(([False], hashes[1:] == hashes[:-1]))
         firsts = np.flatnonzero(~is_repeated)
         _check_equal(keys.select(order[is_repeated]), keys.select(order[np.flatnonzero(is_repeated) - 1]))
-        self._merge(keys.select(order[firsts]), np.maximum.reduceat(offsets[order], firsts))
+        lasts = np.maximum.reduceat(order, firsts)
+        self._merge(keys.select(lasts), places.select(lasts))
 
-    def _merge(self, keys: Keys, offsets: Integers) -> None:
+    def _merge(self, keys: Keys, places: Places) -> None:
         """Add keys in the order of their hashes, each once."""
         rows, is_known = self._find(keys.hashes)
         known = rows[is_known]
         _check_equal(self._keys.select(known), keys.select(is_known))
-        self._offsets[known] = offsets[is_known]
+        for column, values in zip(self._places, places, strict=True):
+            column[known] = values[is_known]
         is_new = ~is_known
         if is_new.any():
             self._buckets = None
-            self._keys = self._keys.insert(rows[is_new], keys.select(is_new))
-            self._offsets = np.insert(self._offsets, rows[is_new], offsets[is_new])
+            at = rows[is_new]
+            self._keys = self._keys.insert(at, keys.select(is_new))
+            added = zip(self._places, places.select(is_new), strict=True)
+            self._places = Places(*(np.insert(column, at, values) for column, values in added))
 
     def _find(self, hashes: Words) -> tuple[Integers, Flags]:
         """Return the row of each hash, or where it would be inserted, and whether it is there."""
@@ -170,16 +188,18 @@ class KeyTable:
         is_first[first] = True
         return is_first & ~self._find(keys.hashes)[1]
 
-    def replaced(self, keys: Keys, offsets: Integers) -> Flags:
-        """Return which records have a later one with the same key."""
+    def has(self, keys: Keys) -> Flags:
+        """Return which keys are in the table."""
         if self._buckets is None:
             self._buckets = _Buckets(self._keys.hashes)
         found = np.zeros(len(keys), dtype=np.bool_)
         records, rows = self._buckets.find(keys.hashes)
-        is_later = self._offsets[rows] > offsets[records]
-        records, rows = records[is_later], rows[is_later]
         found[records] = self._keys.select(rows).equal(keys.select(records))
         return found
+
+    def records(self) -> Places:
+        """Return the last records of all keys, in the order of their numbers."""
+        return self._places.select(np.argsort(self._places.numbers))
 
 
 class _Buckets:

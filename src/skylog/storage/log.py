@@ -38,7 +38,7 @@ from skylog.storage.admission import Admission, Admitted, Batch
 from skylog.storage.clean_job import CleanedSegment, CleanJob
 from skylog.storage.compaction import move_in, plan, swap_path
 from skylog.storage.config import FOREVER, LogConfig
-from skylog.storage.files import FilePool
+from skylog.storage.files import Buffer, FilePool
 from skylog.storage.flush_task import FlushTask
 from skylog.storage.opening import open_log
 from skylog.storage.producer_log import ProducerLog
@@ -190,37 +190,29 @@ class Log(ProducerLog):
         must_flush = self._write_batch(batch, header, base_offset, leader_epoch, now_ms)
         return AppendResult(base_offset, self.log_end_offset, append_time, must_flush, False)
 
-    def append_all_as_leader(self, batches: Sequence[Batch], leader_epoch: int, now_ms: int) -> list[int] | None:
-        """Store several clients' batches with one write. Return their base offsets.
+    def append_run(
+        self, batches: Sequence[Buffer], length: int, rows: Sequence[tuple[int, int, int]], end_offset: int, now_ms: int
+    ) -> bool:
+        """Store clients' batches that are checked, and stamped from `log_end_offset` to `end_offset`, with one write.
 
-        Return None, with nothing stored, if a batch must be opened or is invalid, a segment must be rolled, an epoch
-        begins, or the write fails. Then call `append_as_leader` for each batch; it raises the errors.
+        `rows` has length, base offset and largest timestamp of each. Return False, with nothing stored, if a segment
+        must be rolled or the write fails. Then call `append_as_leader` for each batch; it raises the errors.
         """
         active = self._segments.active
-        if not self.is_plain or self.failure is not None or leader_epoch != self._latest_epoch or not active.size_bytes:
-            return None
-        base_offset = self.log_end_offset
-        offsets, rows = [], []
-        length = messages = 0
-        for batch in batches:
-            header = self.admission.admits_as_is(batch)
-            if header is None:
-                return None
-            stamp_offset(batch, base_offset, leader_epoch)
-            offsets.append(base_offset)
-            rows.append((len(batch), base_offset, header.max_timestamp))
-            length += len(batch)
-            messages += header.record_count
-            base_offset += header.record_count
         if self._is_roll_due(active, length, now_ms):
-            return None
+            return False
         try:
             active.append_all(batches, length, rows, self._index_interval_bytes)
         except OSError:
-            return None
-        self.log_end_offset = base_offset
+            return False
+        messages = end_offset - self.log_end_offset
+        self.log_end_offset = end_offset
         self._note_unflushed(messages, now_ms)
-        return offsets
+        return True
+
+    def takes_runs(self, leader_epoch: int) -> bool:
+        """Whether `append_run` may be called: batches are stored as they are, and the epoch has begun."""
+        return self.is_plain and self.failure is None and leader_epoch == self._latest_epoch
 
     def advance_high_watermark(self, offset: int) -> None:
         """Raise the high watermark to `offset`, at most to the log's end. It never moves back."""
