@@ -196,6 +196,22 @@ class TestProducers:
             assert not client.has_answer(0.1)
         assert thread.look(lambda broker: broker.quotas.active.holds) == 1  # type: ignore[union-attr]
 
+    @pytest.mark.parametrize("version", [7, 9])
+    def test_requests_that_are_stored_together_all_announce_the_wait(
+        self, thread: BrokerThread, admin: RawClient, new_name: str, version: int
+    ) -> None:
+        create_topic(admin, new_name)
+        request = produce_request(new_name, batch_of(bytes(5_000)), acks=1)
+        with RawClient(thread.port) as client:
+            assert client.ask(request, version).throttle_time_ms == 0
+            alter(admin, RAW, producer_byte_rate=1000)
+            client.send_bytes(b"".join(client.encode(request, version) for _ in range(3)))
+            answers = [client.receive() for _ in range(3)]
+        assert [answer.responses[0].partition_responses[0].base_offset for answer in answers] == [1, 2, 3]
+        waits = {answer.throttle_time_ms for answer in answers}
+        assert len(waits) == 1
+        assert waits.pop() > 10_000
+
     def test_without_responses_one_is_held_too(self, thread: BrokerThread, admin: RawClient, new_name: str) -> None:
         create_topic(admin, new_name)
         alter(admin, RAW, producer_byte_rate=RATE)

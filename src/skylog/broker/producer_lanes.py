@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Final
 
@@ -173,10 +174,13 @@ class ProducerLanes:
             times.untimed += served
         return position
 
-    def with_wait(self, answer: bytes, wait_ms: int) -> bytes:
-        """Return a response of a lane that announces a wait."""
-        end = len(answer) - (1 if self._api_version >= _FLEXIBLE_FROM else 0)  # before the tags of the response
-        return answer[: end - _LENGTH.size] + _LENGTH.pack(wait_ms) + answer[end:]
+    def with_wait(self, answers: bytes, wait_ms: int) -> bytes:
+        """Return responses of lanes, one after another, so that each announces a wait."""
+        changed = bytearray(answers)
+        tags = 1 if self._api_version >= FLEXIBLE_FROM else 0  # of the response, behind the wait
+        for end in response_ends(answers):
+            _LENGTH.pack_into(changed, end - tags - _LENGTH.size, wait_ms)
+        return bytes(changed)
 
     def _forget_outdated(self, epoch: int) -> None:
         """Drop all lanes if the rights are of another epoch than when they were made."""
@@ -251,6 +255,14 @@ class ProducerLanes:
             return position, 0
         parts.append(lane.answer(correlation_id, appended.base_offset))
         return stop, 1
+
+
+def response_ends(answers: bytes) -> Iterator[int]:
+    """Yield the position after each of some responses, which come one after another."""
+    end = 0
+    while end < len(answers):
+        end += _LENGTH.size + _LENGTH.unpack_from(answers, end)[0]
+        yield end
 
 
 def is_in_transaction(batch: memoryview) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from skylog.broker.producer_lanes import response_ends
 from skylog.broker.quotas.usage import Usage
 
 if TYPE_CHECKING:
@@ -27,15 +28,19 @@ class MeteredLanes:
         usage = Usage(self._quotas, self._session)
         first = len(parts)
         stop = self._lanes.serve(view, position, end, parts)
-        served = len(parts) - first
-        if not served or self._session.connection.closed:
+        if len(parts) == first or self._session.connection.closed:
             return stop
+        served = sum(1 for part in parts[first:] for _ in response_ends(_bytes(part)))
         usage.produced(stop - position - served * _LENGTH)
         wait_ms = usage.settle()
         if usage.wait_s:
             for at in range(first, len(parts)):
-                answer = parts[at]
-                assert isinstance(answer, bytes)
-                parts[at] = self._lanes.with_wait(answer, wait_ms)
+                parts[at] = self._lanes.with_wait(_bytes(parts[at]), wait_ms)
             self._quotas.hold(self._session.connection, usage.wait_s)
         return stop
+
+
+def _bytes(part: object) -> bytes:
+    """The part of a reply that a lane has made: one response or several."""
+    assert isinstance(part, bytes)
+    return part
