@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka.admin import AdminClient
+
 from skylog.client.cluster import ClusterBroker
 from skylog.client.cluster_requests import brokers_of
 from skylog.client.connection import Connection
@@ -104,9 +106,9 @@ class MirrorDescription:
 class MirrorAdmin:
     """Administers the mirrors of a cluster. Methods raise SkylogError."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, client: AdminClient | None = None) -> None:
         self._connection = connection
-        self._client = connection.admin_client()
+        self._client = client or connection.admin_client()
 
     def create(
         self,
