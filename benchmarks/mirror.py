@@ -69,7 +69,9 @@ def _broker(stack: ExitStack, path: Path) -> SkylogCluster:
 
 def _fill(source: SkylogCluster, count: int) -> None:
     """Produce messages that compress a little, as text does, in batches of librdkafka's usual size."""
-    producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 100_000})
+    producer = Producer(
+        {"bootstrap.servers": source.bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 100_000}
+    )
     value = bytes(range(256)) * (MESSAGE_BYTES // 256) + b"x" * (MESSAGE_BYTES % 256)
     for number in range(count):
         while True:

@@ -54,7 +54,7 @@ class Sites:
             is_there = found is not None and found.log.log_end_offset == wanted.log.log_end_offset
             return found if is_there and found is not None and found.high_watermark == wanted.high_watermark else None
 
-        return await soon(is_copied, f"{topic}-{index} at east")
+        return await present(is_copied, f"{topic}-{index} at east")
 
     def rows(self, name: str = "m") -> dict[tuple[str, int], dict[str, Any]]:
         """Return what the brokers of east say about the partitions of a mirror."""
@@ -75,6 +75,19 @@ class Sites:
             lambda: all(each.state == "promoted" for each in broker.mirrors.get(name).mirrored.values()),
             "the promotion",
         )
+
+
+async def present(find: Callable[[], Partition | None], what: str) -> Partition:
+    """Wait until there is such a partition, and return it."""
+    await soon(find, what)
+    found = find()
+    assert found is not None
+    return found
+
+
+async def led(cluster: LoopCluster, topic: str = "t") -> Partition:
+    """Wait until a partition has a leader, and return that."""
+    return await present(lambda: leader_or_none(cluster, topic), f"the leader of {topic}")
 
 
 def any_broker(cluster: LoopCluster) -> Broker:

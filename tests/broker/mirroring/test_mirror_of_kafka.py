@@ -67,7 +67,9 @@ def batches(port: int, topic: str, partition: int) -> list[bytes]:
             end = offset
             for position, header in iterate_batches(data):
                 batch = data[position : position + header.size_bytes]
-                found.append(header._replace(partition_leader_epoch=0).pack() + batch[len(BatchHeader.read(batch).pack()) :])
+                found.append(
+                    header._replace(partition_leader_epoch=0).pack() + batch[len(BatchHeader.read(batch).pack()) :]
+                )
                 end = header.end_offset
             assert end > offset
             offset = end
@@ -83,7 +85,9 @@ def caught_up(cluster: SkylogCluster, source_port: int, topic: str, partitions: 
         except (SkylogError, OSError):
             return False
         rows = [each for each in found.partitions if each.topic == topic]
-        return len(rows) == partitions and all((each.high_watermark, each.status) == (ends[each.partition], "mirroring") for each in rows)
+        return len(rows) == partitions and all(
+            (each.high_watermark, each.status) == (ends[each.partition], "mirroring") for each in rows
+        )
 
     wait_until(is_done, "the mirror to catch up", PATIENCE_S)
 
@@ -124,7 +128,7 @@ def _answers(cluster: KafkaCluster | SkylogCluster) -> bool:
         return False
 
 
-def _committed_values(cluster: KafkaCluster | SkylogCluster) -> list[tuple[int, int, bytes | None]]:
+def _committed_values(cluster: KafkaCluster | SkylogCluster) -> list[tuple[int | None, int | None, bytes | None]]:
     """Return what a read_committed consumer gets: partition, offset and value."""
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "r", "isolation.level": "read_committed"}
     consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
@@ -138,4 +142,4 @@ def _committed_values(cluster: KafkaCluster | SkylogCluster) -> list[tuple[int, 
         else:
             found.append((message.partition(), message.offset(), message.value()))
     consumer.close()
-    return sorted(found)
+    return sorted(found, key=str)

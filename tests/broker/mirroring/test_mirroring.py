@@ -13,7 +13,7 @@ from skylog.replication.mirror import Mirror
 
 from ..loop_cluster import soon, values_of
 from ..raw import RawClient, batch_of
-from .sites import Sites, any_broker, append, batches, headers, leader, leader_or_none, with_sites
+from .sites import Sites, any_broker, append, batches, headers, leader, leader_or_none, led, with_sites
 
 
 def test_batches_are_copied_byte_for_byte_at_their_offsets(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_client_is_told_why_it_cannot_write(tmp_path: Path) -> None:
     async def scenario(sites: Sites) -> None:
         await sites.west.create("t", [1])
         await sites.mirror("t")
-        copy = await soon(lambda: leader_or_none(sites.east, "t"), "the topic")
+        copy = await led(sites.east)
         port = any_broker(sites.east).endpoints.port
 
         def produce() -> tuple[int, str | None]:

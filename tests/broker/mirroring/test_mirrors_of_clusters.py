@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from ..loop_cluster import soon, values_of
-from .sites import Sites, any_broker, append, batches, leader, leader_or_none, with_sites
+from .sites import Sites, any_broker, append, batches, leader, led, with_sites
 
 
 def test_the_next_leader_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_leader_of_the_source_that_crashes_is_replaced(tmp_path: Path) -> None
         await sites.mirror("t")
         await sites.copied()
         await sites.west.crash(1)
-        source = await soon(lambda: leader_or_none(sites.west, "t"), "another leader")
+        source = await led(sites.west)
         append(source, b"b")
         copy = await sites.copied()
         assert batches(copy) == batches(source)
@@ -71,7 +71,7 @@ def test_a_promotion_is_finished_by_the_next_leader(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         assert leader(sites.east).refusal is not None
         await sites.east.crash(first)
-        copy = await soon(lambda: leader_or_none(sites.east, "t"), "another leader")
+        copy = await led(sites.east)
         await soon(lambda: copy.refusal is None, "the promotion")
         assert any_broker(sites.east).mirrors.get("m").mirrored["t"].state == "promoted"
 
@@ -86,7 +86,7 @@ def test_a_broker_that_starts_again_refuses_writes_before_it_serves(tmp_path: Pa
         await sites.copied()
         await sites.east.crash(1)
         await sites.east.start(1)
-        copy = await soon(lambda: leader_or_none(sites.east, "t"), "the leader")
+        copy = await led(sites.east)
         assert copy.refusal is not None
         append(leader(sites.west), b"b")
         assert values_of(await sites.copied()) == [b"a", b"b"]

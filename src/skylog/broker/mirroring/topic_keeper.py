@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MIRROR_KEY: Final = "skylog.mirror"
+MIRROR_KEY: Final = "mirrored.from"
 """The name under which DescribeConfigs shows that a topic is a mirror, and of which cluster."""
 _AT_ONCE: Final = 500
 
