@@ -25,7 +25,8 @@ PATIENCE_S = 120.0
 
 
 @pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[KafkaCluster]:
+def kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaCluster]:
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # the server chooses a garbage collector itself
     try:
         jars = broker_jars()
     except NoJarsError as error:
