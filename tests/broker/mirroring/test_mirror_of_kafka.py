@@ -52,7 +52,7 @@ def produce(cluster: KafkaCluster, topic: str, values: range, transactional_id: 
         producer.init_transactions(30)
         producer.begin_transaction()
     for value in values:
-        producer.produce(topic, str(value).encode(), str(value % 7))
+        producer.produce(topic, str(value).encode(), str(value % 50))
         producer.poll(0)
     producer.flush(60)
     if transactional_id is not None:
@@ -109,12 +109,12 @@ def test_kafka_is_mirrored_byte_for_byte_while_both_sides_are_killed(
         victim.start(1)
         wait_until(lambda: _answers(kafka) and _answers(skylog), "the brokers", PATIENCE_S)
     reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "enable.auto.commit": False})
-    reader.commit(offsets=[Place("t", 0, 123)], asynchronous=False)
+    reader.commit(offsets=[Place("t", 1, 123)], asynchronous=False)
     caught_up(skylog, kafka.ports[1], "t", 3)
     for partition in range(3):
         assert batches(skylog.ports[1], "t", partition) == batches(kafka.ports[1], "t", partition)
     other = Consumer({"bootstrap.servers": skylog.bootstrap, "group.id": "g", "enable.auto.commit": False})
-    wait_until(lambda: other.committed([Place("t", 0)], 10)[0].offset == 123, "the offset of the group", PATIENCE_S)
+    wait_until(lambda: other.committed([Place("t", 1)], 10)[0].offset == 123, "the offset of the group", PATIENCE_S)
     for cluster in (kafka, skylog):
         assert _committed_values(cluster) == _committed_values(kafka)
     reader.close()
