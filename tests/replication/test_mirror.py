@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from skylog.errors import ConfigError
@@ -115,7 +117,7 @@ def test_offsets_that_were_missed_are_counted_but_not_those_before_the_first_cop
     assert (progress.skipped, progress.end_offset) == (15, 75)
 
 
-def header(*values: bytes, base_offset: int = 10, **options: int) -> BatchHeader:
+def header(*values: bytes, base_offset: int = 10, **options: Any) -> BatchHeader:
     batch = build_batch([Record(value, b"k", 1000) for value in values], **options)
     return BatchHeader.read(batch)._replace(base_offset=base_offset)
 
