@@ -24,6 +24,7 @@ NAMES = (
     "start",
     "kafka",
     "replication",
+    "mirror",
     "transactions",
     "partitions",
     "connections",

@@ -6,6 +6,7 @@ The command line and the console share it. It needs both `client` and `audit`, w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from skylog.audit import AUDIT_TOPIC, NoAuditTopicError, Report, ReportError, Tier
 from skylog.audit.books import Books
@@ -35,6 +36,7 @@ class AuditTopic:
         self._groups = ConsumerGroups(self._connection)
         self._reports: list[Report] = []
         self._pending: list[Report] = []
+        self._mirrored: list[Report] = []
         self._read_up_to: dict[TopicPartition, int] = {}
 
     def refresh(self, on_progress: OnProgress = lambda done, total: None) -> None:
@@ -64,8 +66,14 @@ class AuditTopic:
         self._read_up_to = {key: offsets.end_offset for key, offsets in ranges.items()}
         self._drop_oldest()
 
+    def add_mirror(self, mirror: AuditTopic, prefix: str, source: str) -> None:
+        """Count what a mirror of this cluster has stored as landed there. Its topics have a prefix there."""
+        self._mirrored = _as_landed(mirror._reports, prefix, source)
+
     def books(self, window_ms: int) -> Books:
         books = Books(window_ms)
+        for report in self._mirrored:
+            books.add(report)
         for report in self._reports:
             books.add(report)
         for report in _not_replaced(self._pending, self._reports):
@@ -106,6 +114,24 @@ def _decode(value: bytes | None) -> Report | None:
     except ReportError:
         return None
     return report
+
+
+def _as_landed(reports: Iterable[Report], prefix: str, source: str) -> list[Report]:
+    """Return the stored reports of topics with a prefix, without the replaced ones, as those of a table.
+
+    A stored report replaces earlier ones of its partition that start at its offset or later; landed ones add up.
+    """
+    kept: dict[tuple[str, int | None], list[Report]] = {}
+    for report in reports:
+        if report.tier is Tier.STORED and report.topic.startswith(prefix):
+            rows = kept.setdefault((report.topic, report.partition), [])
+            rows[:] = [each for each in rows if (each.start_offset or 0) < (report.start_offset or 0)]
+            rows.append(report)
+    return [
+        replace(report, tier=Tier.LANDED, source=source, topic=report.topic.removeprefix(prefix), topic_id=None)
+        for rows in kept.values()
+        for report in rows
+    ]
 
 
 def _not_replaced(pending: Sequence[Report], published: Iterable[Report]) -> Iterator[Report]:

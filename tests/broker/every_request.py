@@ -53,6 +53,7 @@ from skylog.protocol.list_offsets import ListOffsetsPartition, ListOffsetsReques
 from skylog.protocol.list_partition_reassignments import ListPartitionReassignmentsRequest
 from skylog.protocol.list_transactions import ListTransactionsRequest
 from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from skylog.protocol.mirrors import AlterMirrorsRequest, DescribeMirrorsRequest
 from skylog.protocol.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from skylog.protocol.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from skylog.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -312,6 +313,8 @@ EVERY_REQUEST: Final[Mapping[ApiKey, Case]] = {
     ApiKey.LEAVE_GROUP: Case(
         4, GROUP, lambda of: LeaveGroupRequest(group_id=of.group, members=[MemberIdentity(member_id="m")])
     ),
+    ApiKey.ALTER_MIRRORS: Case(0, CLUSTER, lambda _: AlterMirrorsRequest(name="m", action="pause")),
+    ApiKey.DESCRIBE_MIRRORS: Case(0, CLUSTER, lambda _: DescribeMirrorsRequest()),
     ApiKey.LIST_CONFIG_RESOURCES: Case(0, CLUSTER, lambda _: ListConfigResourcesRequest()),
     ApiKey.LIST_GROUPS: Case(4, None, lambda _: ListGroupsRequest()),
     ApiKey.LIST_OFFSETS: Case(

@@ -142,6 +142,7 @@ class LoopCluster:
         broker = self.brokers.pop(node_id)
         await broker.listener.stop(0)
         broker.pause_probe.stop()
+        await broker.mirrors.stop()
         await broker.coordinator.stop()
         await broker.membership.stop()
         await broker.compactor.stop()

@@ -62,6 +62,8 @@ TABLE = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1, 0),
     ApiKey.LIST_CONFIG_RESOURCES: (0, 0, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0, 0),
+    ApiKey.DESCRIBE_MIRRORS: (0, 0, 0),
+    ApiKey.ALTER_MIRRORS: (0, 0, 0),
 }
 
 

@@ -25,6 +25,7 @@ from skylog.broker.log_checker import LogChecker
 from skylog.broker.membership import Membership, StandaloneMembership
 from skylog.broker.metrics.pauses import PauseProbe
 from skylog.broker.metrics.requests import Requests
+from skylog.broker.mirroring.mirrors import Mirrors
 from skylog.broker.partition_changes import PartitionChanges
 from skylog.broker.quotas.client_quotas import ClientQuotas
 from skylog.broker.replica_placement import ReplicaPlacement
@@ -158,6 +159,7 @@ class Broker:
         self.compactor = Compactor(
             self.replicas, self.executor, self.clock, self.config.broker, self.housekeeping.discard
         )
+        self.mirrors = Mirrors(self, self._store, Random())
         self.background |= {
             "configuration": self.configs,
             "metadata": self.metadata,
@@ -165,8 +167,10 @@ class Broker:
             "compactor": self.compactor,
             "coordinator": self.coordinator,
             "transactions": self.transactions,
+            "mirrors": self.mirrors,
         }
         self.metadata.listen(self.replicas.apply)
+        await self.mirrors.load()
         was_clean = self.log_dir.clean
         await self.membership.enter(was_clean)
         self.log_dir.opened(self.replicas.offline)
@@ -183,6 +187,7 @@ class Broker:
         self.coordinator.start()
         self.transactions.start()
         self.configs.start()
+        self.mirrors.start()
         self.pause_probe.start()
         logger.info(
             "broker %d of cluster %s serves %d partitions from %s",
@@ -196,6 +201,7 @@ class Broker:
     async def stop(self) -> None:
         """Answer the requests under way, flush everything to disk, and leave the mark of a clean stop."""
         await self.configs.stop()
+        await self.mirrors.stop()
         await self.membership.hand_over()
         await self.listener.stop(STOP_GRACE_SECONDS)
         self.pause_probe.stop()

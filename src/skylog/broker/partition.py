@@ -14,7 +14,7 @@ from uuid import UUID
 from skylog.cluster import PartitionImage
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_EPOCH, TopicPartition
-from skylog.records import BatchHeader
+from skylog.records import BatchHeader, stamp_epochs
 from skylog.records.control import MARKER_BYTES
 from skylog.replication import LeaderState
 from skylog.storage import Admitted, AppendResult, FileSlice, Log
@@ -74,6 +74,7 @@ class Partition:
         "log",
         "must_copy_again",
         "name",
+        "refusal",
         "required_in_sync",
         "role",
         "topic_id",
@@ -92,6 +93,7 @@ class Partition:
         self.in_sync_count = 0
         self.required_in_sync = 0
         self.has_enough_replicas = False
+        self.refusal: str | None = None  # why clients cannot write, although this broker leads
         self.must_copy_again = False  # as soon as this replica follows a leader and is not in sync
         self.bytes_out = 0  # sent to clients since the broker was started
         self._first_offset = log.log_end_offset  # moves with what is not appended by clients
@@ -255,6 +257,8 @@ class Partition:
         """Append a batch that the log's admission has accepted, and wake waiting fetches. Raises KafkaError."""
         if not self.is_leader:  # it was when the batch arrived
             raise self.not_leader()
+        if self.refusal is not None:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, self.refusal)
         if acks == ALL and not self.has_enough_replicas and not self._is_committed_duplicate(admitted[1]):
             raise self._too_few_replicas(ErrorCode.NOT_ENOUGH_REPLICAS)
         result = self.log.append_admitted(admitted, self.leader_epoch, now_ms, verified_at)
@@ -279,6 +283,13 @@ class Partition:
         """
         if not self.is_leader:
             raise self.not_leader()
+        if self.refusal is not None:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, self.refusal)
+        return self._append_marker(producer_id, producer_epoch, commits, coordinator_epoch, now_ms)
+
+    def _append_marker(
+        self, producer_id: int, producer_epoch: int, commits: bool, coordinator_epoch: int, now_ms: int
+    ) -> AppendResult:
         if not self.has_enough_replicas:
             raise self._too_few_replicas(ErrorCode.NOT_ENOUGH_REPLICAS)
         result = self.log.append_marker(
@@ -311,6 +322,7 @@ class Partition:
         """Whether `append_run` may be called for producers with these acks."""
         return (
             self.is_leader
+            and self.refusal is None
             and (acks != ALL or self.has_enough_replicas)
             and self.answers_at_once(acks)
             and self.log.takes_runs(self.leader_epoch)
@@ -430,6 +442,44 @@ class Partition:
 
     def stop_observing(self, observer: ProgressListener) -> None:
         self._observers.pop(observer, None)
+
+    # -- mirroring
+
+    def append_from_source(self, data: memoryview, now_ms: int) -> int:
+        """Append batches of another cluster at their own offsets, as the leader. Return the offset after the last.
+
+        The epoch in their headers is replaced in place by the one of this leader. Raises like `Log.append_as_follower`,
+        and KafkaError if this broker does not lead, or too few replicas are in sync.
+        """
+        if not self.is_leader:
+            raise self.not_leader()
+        if not self.has_enough_replicas:
+            raise self._too_few_replicas(ErrorCode.NOT_ENOUGH_REPLICAS)
+        stamp_epochs(data, self.leader_epoch)
+        before = self.log.log_end_offset
+        try:
+            return self.log.append_as_follower(data, self.leader_epoch, now_ms)
+        finally:
+            if self.log.log_end_offset > before:
+                self._appended(len(data))
+
+    def begin_log_at(self, offset: int, now_ms: int) -> list[Path]:
+        """Drop everything, as the leader, and begin again at `offset`. Followers do the same with their next fetch.
+
+        Returns the files to unlink. Raises OSError.
+        """
+        paths = self.restart_at(offset, now_ms)
+        _wake(self._followers, _ALL_BYTES)
+        return paths
+
+    def abort_open_transactions(self, now_ms: int) -> int:
+        """End the transactions that a source has left open when its mirror is promoted. Return the end of the log."""
+        producers = self.log.producers
+        for producer_id in [each for each, entry in producers if entry.transaction_start >= 0]:
+            entry = producers.find(producer_id)
+            assert entry is not None
+            self._append_marker(producer_id, entry.epoch, False, max(entry.coordinator_epoch, 0), now_ms)
+        return self.log.log_end_offset
 
     # -- following
 

@@ -79,6 +79,13 @@ Tiers = Annotated[
 ]
 
 
+Mirror = Annotated[
+    str | None,
+    typer.Option("--mirror", metavar="HOST:PORT", help="Also count what a cluster that mirrors this one has stored."),
+]
+MirrorPrefix = Annotated[str, typer.Option("--mirror-prefix", help="The prefix of this cluster's topics there.")]
+
+
 @dataclass(frozen=True, slots=True)
 class WindowSelection:
     """The windows to compare, and the tiers and groups that must have counted in them."""
@@ -150,6 +157,8 @@ def show(
     grace: Grace = "2m",
     window: Window = "60s",
     tiers: Tiers = None,
+    mirror: Mirror = None,
+    mirror_prefix: MirrorPrefix = "",
     with_bytes: Annotated[bool, typer.Option("--bytes", help="Also show the number of bytes.")] = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -165,6 +174,7 @@ def show(
     selection = WindowSelection.parse(topic, group, since, until, grace, window, tiers)
     reports = AuditTopic(bootstrap)
     _refresh(reports)
+    _add_mirror(reports, mirror, mirror_prefix)
     found = selection.balances(reports)
     if json:
         print_json([balance_object(balance) for balance in found])
@@ -185,6 +195,8 @@ def verify(
     grace: Grace = "2m",
     window: Window = "60s",
     tiers: Tiers = None,
+    mirror: Mirror = None,
+    mirror_prefix: MirrorPrefix = "",
     wait_s: Annotated[
         float | None,
         typer.Option(
@@ -216,6 +228,7 @@ def verify(
         found: list[Balance] = []
         try:
             _refresh(reports)
+            _add_mirror(reports, mirror, mirror_prefix)
             found = selection.balances(reports, is_all_closed=wait_s is not None)
         except NoAuditTopicError as error:
             if time.monotonic() >= deadline:
@@ -227,6 +240,15 @@ def verify(
     _print_verification(found, code, json=json)
     _note_skipped(reports)
     raise typer.Exit(code)
+
+
+def _add_mirror(reports: AuditTopic, mirror: str | None, prefix: str) -> None:
+    if mirror is not None:
+        from skylog.audit_topic import AuditTopic
+
+        mirrored = AuditTopic(mirror)
+        _refresh(mirrored)
+        reports.add_mirror(mirrored, prefix, mirror)
 
 
 # -- output

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "tail": "skylog.cli.tail:tail",
     "replay": "skylog.cli.replay:replay",
     "groups": "skylog.cli.groups:app",
+    "mirror": "skylog.cli.mirror:app",
     "transactions": "skylog.cli.transactions:app",
     "users": "skylog.cli.users:app",
     "acls": "skylog.cli.acls:app",

@@ -178,6 +178,27 @@ def ask_all(
     return _wait_for(gather())
 
 
+def ask_some(
+    brokers: Iterable[ClusterBroker], request: Message, timeout_s: float, security: PeerSecurity | None
+) -> tuple[list[Any], list[SkylogError]]:
+    """Return the responses of the brokers that answer, and the errors of the others."""
+
+    async def gather() -> list[Any]:
+        asked = (_ask(broker, request, timeout_s, security) for broker in brokers)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    answers: list[Any] = []
+    failures: list[SkylogError] = []
+    for outcome in _wait_for(gather()):
+        if isinstance(outcome, SkylogError):
+            failures.append(outcome)
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        else:
+            answers.append(outcome)
+    return answers, failures
+
+
 async def _ask(
     broker: ClusterBroker,
     request: Message,

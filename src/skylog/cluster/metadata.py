@@ -234,6 +234,23 @@ class ClusterMetadata:
 
     # -- producer ids
 
+    async def move_producer_ids(self, start: int) -> None:
+        """Allocate producer ids from `start` on, unless they are beyond it: those below may be another cluster's."""
+        while True:
+            entry = (await self._store.load(PRODUCER_IDS)).get(PRODUCER_IDS)
+            if entry is not None and entry.value["next"] >= start:
+                return
+            change = EntryChange(PRODUCER_IDS, {"next": start}, entry.version if entry else 0)
+            try:
+                await self._store.commit([change])
+            except VersionConflictError:
+                continue
+            return
+
+    def drop_producer_ids(self) -> None:
+        """Forget the reserved producer ids: the next one comes from the store."""
+        self._next_producer_id = self._producer_id_limit = 0
+
     async def next_producer_id(self) -> int:
         """Return an id that no producer has had before. Ids are reserved in blocks, so few calls use the store."""
         while self._next_producer_id >= self._producer_id_limit:

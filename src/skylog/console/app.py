@@ -48,6 +48,7 @@ SECTIONS: Final = (
     ("/topics", "Topics"),
     ("/groups", "Groups"),
     ("/audit", "Audit"),
+    ("/mirrors", "Mirrors"),
     ("/pipelines", "Pipelines"),
     ("/alerts", "Alerts"),
 )

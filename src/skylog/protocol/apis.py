@@ -65,6 +65,12 @@ from skylog.protocol.list_partition_reassignments import (
 )
 from skylog.protocol.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from skylog.protocol.metadata import MetadataRequest, MetadataResponse
+from skylog.protocol.mirrors import (
+    AlterMirrorsRequest,
+    AlterMirrorsResponse,
+    DescribeMirrorsRequest,
+    DescribeMirrorsResponse,
+)
 from skylog.protocol.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from skylog.protocol.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from skylog.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -79,7 +85,7 @@ from skylog.protocol.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMa
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys, by Kafka's names."""
+    """Kafka's API keys, by Kafka's names, and those of skylog."""
 
     PRODUCE = 0
     FETCH = 1
@@ -133,6 +139,9 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    # skylog's own, far from those that Kafka may add:
+    DESCRIBE_MIRRORS = 20000
+    ALTER_MIRRORS = 20001
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +220,8 @@ API_SPECS: Final[dict[int, ApiSpec]] = {
         (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
         (ListConfigResourcesRequest, ListConfigResourcesResponse),
         (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+        (DescribeMirrorsRequest, DescribeMirrorsResponse),
+        (AlterMirrorsRequest, AlterMirrorsResponse),
     )
 }
 """Every API by its key."""

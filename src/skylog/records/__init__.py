@@ -12,6 +12,7 @@ from skylog.records.batch import (
     check_batch,
     iterate_batches,
     stamp_append_time,
+    stamp_epochs,
     stamp_offset,
 )
 from skylog.records.compression import Codec
@@ -33,5 +34,6 @@ __all__ = [
     "read_marker",
     "read_records",
     "stamp_append_time",
+    "stamp_epochs",
     "stamp_offset",
 ]

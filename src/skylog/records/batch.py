@@ -44,6 +44,7 @@ SMALLEST_RECORD_BYTES: Final = 7  # seven one-byte fields: the shortest record t
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
+_EPOCH = Struct(">i")
 _OFFSET = Struct(">q")
 _OFFSET_LENGTH_EPOCH = Struct(">qii")
 _ATTRIBUTES = Struct(">h")
@@ -167,6 +168,16 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
 def stamp_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
     """Write the broker's two fields into a whole batch in place. The CRC stays valid: it does not cover them."""
     _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, leader_epoch)
+
+
+def stamp_epochs(batches: bytearray | memoryview, leader_epoch: int) -> None:
+    """Write the leader epoch into every whole batch in place. The CRCs stay valid."""
+    position, end = 0, len(batches)
+    while end - position >= HEADER_BYTES:
+        _EPOCH.pack_into(batches, position + 12, leader_epoch)
+        position += LOG_OVERHEAD_BYTES + max(
+            0, int.from_bytes(batches[position + 8 : position + 12], "big", signed=True)
+        )
 
 
 def stamp_append_time(batch: bytearray | memoryview, now_ms: int, position: int, size_bytes: int) -> None:

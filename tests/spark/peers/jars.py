@@ -79,6 +79,12 @@ def broker_jars() -> list[Path]:
     return _jars("kafka-4.1.0", ["org.apache.kafka:kafka_2.13:4.1.0"])
 
 
+def mirror_maker_jars() -> list[Path]:
+    """MirrorMaker 2 of that Apache Kafka, with the Connect runtime that it needs. Raises NoJarsError."""
+    names = ("connect-mirror", "connect-runtime")
+    return _jars("mirror-maker-4.1.0", [f"org.apache.kafka:{name}:4.1.0" for name in names])
+
+
 def _jars(name: str, coordinates: Sequence[str], exclusions: str = "") -> list[Path]:
     directory = CACHE / name
     if not directory.exists():

@@ -82,6 +82,7 @@ def _check(context: Context, name: TopicPartition) -> ErrorCode:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     try:
         context.broker.topics.partition(*name)
+        context.broker.mirrors.check_may_write(name.topic)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -46,6 +46,7 @@ async def _grow(
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic '{wanted.name}' appears {times} times in the request")
         topic = topics.get(wanted.name)
+        context.broker.mirrors.check_may_write(wanted.name)
         given = None if wanted.assignments is None else [row.broker_ids for row in wanted.assignments]
         assignment = topics.plan_growth(topic, wanted.count, given)
         if not validate_only:

@@ -20,6 +20,7 @@ from skylog.broker.config_descriptions import (
     describe_topic,
 )
 from skylog.broker.logger_levels import describe_levels
+from skylog.broker.mirroring.topic_keeper import MIRROR_KEY
 from skylog.broker.security.access import check_config
 from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import cooperatively
@@ -34,6 +35,7 @@ from skylog.protocol.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from skylog.replication.mirror import Mirror
 from skylog.security.acl import AclOperation
 
 Rows = list[DescribeConfigsResourceResult]
@@ -92,10 +94,18 @@ class _Describer:
         rows = self._rows_of_topics.get(shared)
         if rows is None:
             rows = self._rows_of_topics[shared] = self._rows(describe_topic(self._broker.config, overrides))
-        return rows
+        owner = self._broker.mirrors.owner(name)
+        return rows if owner is None else [*rows, _mirror_row(owner)]
 
     def _rows(self, configs: Sequence[DescribedConfig]) -> Rows:
         return list(map(partial(_row, self._request), configs))
+
+
+def _mirror_row(owner: Mirror) -> DescribeConfigsResourceResult:
+    """Show that a topic is a mirror: to those who administer it, and to other mirrors, which leave it out."""
+    return DescribeConfigsResourceResult(
+        name=MIRROR_KEY, value=f"{owner.name} of {owner.source}", read_only=True, config_source=ConfigSource.DEFAULT
+    )
 
 
 def _row(request: DescribeConfigsRequest, each: DescribedConfig) -> DescribeConfigsResourceResult:

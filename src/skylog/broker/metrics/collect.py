@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from skylog import __version__
 from skylog.broker.metrics.groups import PIECE_SAMPLES, group_metrics
 from skylog.broker.metrics.latency import Latency
+from skylog.broker.metrics.mirrors import mirror_metrics
 from skylog.broker.metrics.process import process_metrics
 from skylog.broker.metrics.quotas import quota_metrics
 from skylog.broker.metrics.replication import replication_metrics
@@ -53,6 +54,7 @@ async def stream(broker: Broker, *, brief: bool = False) -> AsyncGenerator[Metri
         *quota_metrics(broker),
         *await replication_metrics(broker),
         *await transaction_metrics(broker),
+        *await mirror_metrics(broker),
         *of_logs,
     ):
         for piece in _in_pieces(metric):

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from skylog.client import Admin, BrokerUnreachableError, ClusterAdmin, Connection, ConsumerGroups
 from skylog.client.brokers import Brokers
+from skylog.client.mirrors import MirrorAdmin
 from skylog.errors import SkylogError
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class Clients:
         self.cluster = ClusterAdmin(connection, client)
         self.brokers = Brokers(connection, client)
         self.groups = ConsumerGroups(connection)
+        self.mirrors = MirrorAdmin(connection, client)
 
 
 class ClientPool:
