@@ -79,6 +79,10 @@ CLUSTER: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 TRANSACTION: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
+LONG_MS: Final = 600_000
+"""No session and no transaction expires during a test: that would change what a refused request must not change."""
+
+
 class Named(NamedTuple):
     topic: str
     group: str
@@ -170,7 +174,7 @@ EVERY_REQUEST: Final[Mapping[ApiKey, Case]] = {
             group_id="consumer-" + of.group,
             member_id="m",
             member_epoch=0,
-            rebalance_timeout_ms=1000,
+            rebalance_timeout_ms=LONG_MS,
             subscribed_topic_names=[of.topic],
             topic_partitions=[],
         ),
@@ -297,14 +301,14 @@ EVERY_REQUEST: Final[Mapping[ApiKey, Case]] = {
     ApiKey.INIT_PRODUCER_ID: Case(
         4,
         TRANSACTION,
-        lambda of: InitProducerIdRequest(transactional_id=of.transactional_id, transaction_timeout_ms=1000),
+        lambda of: InitProducerIdRequest(transactional_id=of.transactional_id, transaction_timeout_ms=LONG_MS),
     ),
     ApiKey.JOIN_GROUP: Case(
         9,
         GROUP,
         lambda of: JoinGroupRequest(
             group_id=of.group,
-            session_timeout_ms=10_000,
+            session_timeout_ms=LONG_MS,
             member_id="",
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
