@@ -51,8 +51,9 @@ def _measure(clusters: Sequence[BrokerCluster], options: Options, note: str) -> 
     }
     for _ in range(rounds):
         for batch in BATCHES:
+            messages = MESSAGES[batch] // (4 if options.quick else 1)
             for cluster in clusters:
-                produced[cluster.name, batch].append(produce_batches(cluster, batch, options.quick))
+                produced[cluster.name, batch].append(produce_batches(cluster, batch, messages))
     ages = {cluster.name: latency(cluster, options.quick) for cluster in clusters}
     memory = {cluster.name: cluster.rss_bytes() / 1e6 for cluster in clusters}
     failovers = {cluster.name: _fail_over(cluster) for cluster in clusters}
@@ -66,9 +67,8 @@ def _producers(cluster: BrokerCluster, batch: int, messages: int) -> list[Client
     return [Client("produce", cluster.bootstrap, first=0, **how)]
 
 
-def produce_batches(cluster: BrokerCluster, batch: int, quick: bool) -> dict[str, float]:
-    """Return messages per second, and CPU time per message in microseconds."""
-    messages = MESSAGES[batch] // (4 if quick else 1)
+def produce_batches(cluster: BrokerCluster, batch: int, messages: int) -> dict[str, float]:
+    """Send `messages` to each partition. Return messages per second, and CPU time per message in microseconds."""
     clients = _producers(cluster, batch, messages)
     before = cluster.cpu_seconds()
     [result] = together(clients)
