@@ -53,7 +53,10 @@ def parse(arguments: list[str]) -> tuple[list[str], Options, bool]:
     parser.add_argument("--rounds", type=int, help="runs per figure, of which the median counts (default 5, quick 1)")
     parser.add_argument("--work-dir", type=Path, default=Path(tempfile.gettempdir()), help="where the data goes")
     parser.add_argument(
-        "--against", type=Path, metavar="DIR", help="the other checkout, for compare, compare_clusters, instructions, land"
+        "--against",
+        type=Path,
+        metavar="DIR",
+        help="the other checkout, for compare, compare_clusters, instructions and land",
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
     args = parser.parse_args(arguments)

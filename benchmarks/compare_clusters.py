@@ -67,7 +67,7 @@ def _report(rows: list[dict[str, Any]], ages: list[dict[str, float]]) -> Report:
         Column("rate_ratio", "messages/s after/before", "{:.3f}"),
     )
     report.tables.append(Table("three replicas, acks=all, 200 bytes a message", columns, rows))
-    columns = (Column("which", ""), Column("p50_ms", "p50 ms", "{:.2f}"), Column("p99_ms", "p99 ms", "{:.2f}"))
+    ages_of = (Column("which", ""), Column("p50_ms", "p50 ms", "{:.2f}"), Column("p99_ms", "p99 ms", "{:.2f}"))
     named = [{"which": which, **age} for which, age in zip(("before", "after"), ages, strict=True)]
-    report.tables.append(Table("latency at 500 messages/s", columns, named))
+    report.tables.append(Table("latency at 500 messages/s", ages_of, named))
     return report
