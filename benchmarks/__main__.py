@@ -43,6 +43,7 @@ NAMES = (
     "instructions",
     "spark_cpu",
     "compare",
+    "compare_clusters",
 )
 
 
@@ -54,7 +55,10 @@ def parse(arguments: list[str]) -> tuple[list[str], Options, bool]:
     parser.add_argument("--rounds", type=int, help="runs per figure, of which the median counts (default 5, quick 1)")
     parser.add_argument("--work-dir", type=Path, default=Path(tempfile.gettempdir()), help="where the data goes")
     parser.add_argument(
-        "--against", type=Path, metavar="DIR", help="the other checkout, for compare, instructions and land"
+        "--against",
+        type=Path,
+        metavar="DIR",
+        help="the other checkout, for compare, compare_clusters, instructions and land",
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
     args = parser.parse_args(arguments)
@@ -67,7 +71,7 @@ def parse(arguments: list[str]) -> tuple[list[str], Options, bool]:
         work_dir=args.work_dir,
         against=args.against,
     )
-    every = [name for name in NAMES if name != "compare" or args.against is not None]
+    every = [name for name in NAMES if not name.startswith("compare") or args.against is not None]
     return args.names or every, options, args.strict
 
 

@@ -67,6 +67,7 @@ class Processes:
             "min.insync.replicas": str(size // 2 + 1),
             **(settings or {}),
         }
+        self.environment: dict[str, str] | None = None
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
@@ -81,7 +82,9 @@ class Processes:
 
     def start(self, node_id: int) -> None:
         with (self.directory / f"broker-{node_id}.log").open("ab") as log:
-            self._processes[node_id] = subprocess.Popen(self.command(node_id), stdout=log, stderr=log)
+            self._processes[node_id] = subprocess.Popen(
+                self.command(node_id), stdout=log, stderr=log, env=self.environment
+            )
 
     def start_all(self) -> None:
         for node_id in self.ports:
@@ -115,9 +118,22 @@ class Processes:
 
 
 class SkylogCluster(Processes):
+    """Brokers of this checkout, or of another one whose `src` directory is `source`."""
+
     name = "skylog"
 
     _zookeeper: ZooKeeperServer | None = None
+
+    def __init__(
+        self,
+        directory: Path,
+        size: int = BROKERS,
+        settings: Mapping[str, str] | None = None,
+        source: Path | None = None,
+    ) -> None:
+        super().__init__(directory, size, settings)
+        if source is not None:
+            self.environment = os.environ | {"PYTHONPATH": str(source)}
 
     def __enter__(self) -> Self:
         if self.size > 1:
@@ -133,7 +149,10 @@ class SkylogCluster(Processes):
     def command(self, node_id: int) -> list[str]:
         settings = self.settings | {"node.id": str(node_id)}
         return [
-            str(Path(sys.executable).with_name("skylog")),
+            sys.executable,
+            "-P",
+            "-m",
+            "skylog",
             "serve",
             *([] if self._zookeeper is None else [f"--zookeeper={self._zookeeper.address}"]),
             f"--data-dir={self.data_dir(node_id)}",

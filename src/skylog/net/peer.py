@@ -18,6 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 
 from skylog.errors import MalformedRequestError, SkylogError
+from skylog.net.frame_memory import FrameMemory
 from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from skylog.protocol.apis import API_SPECS
 from skylog.protocol.frames import SIZE_BYTES, request_frame, seal
@@ -60,17 +61,55 @@ class PeerSecurity:
     login: Callable[[], PeerLogin] | None = field(default=None, repr=False)
 
 
+class EncodedAnswer:
+    """The response to an encoded request, as its frame and the position of its body. `on_done` is called at once.
+
+    It does the work of a future in a fraction of its time.
+    """
+
+    __slots__ = ("_error", "_frame", "_on_done", "_position", "is_done")
+
+    def __init__(self, on_done: Callable[[], None]) -> None:
+        self._on_done = on_done
+        self._frame = memoryview(b"")
+        self._position = 0
+        self._error: PeerError | None = None
+        self.is_done = False
+
+    def result(self) -> tuple[memoryview, int]:
+        """Return the response, which is done. Raises PeerError if there is none."""
+        if self._error is not None:
+            raise self._error
+        return self._frame, self._position
+
+    def resolve(self, frame: memoryview, position: int) -> None:
+        self._frame, self._position, self.is_done = frame, position, True
+        self._on_done()
+
+    def fail(self, error: PeerError) -> None:
+        self._error, self.is_done = error, True
+        self._on_done()
+
+
 class _Waiting:
     """A sent request that waits for its response."""
 
-    __slots__ = ("correlation_id", "future", "is_raw", "spec", "version")
+    __slots__ = ("answer", "correlation_id", "spec", "version")
 
-    def __init__(self, correlation_id: int, api_key: int, version: int, is_raw: bool) -> None:
+    def __init__(
+        self, correlation_id: int, api_key: int, version: int, answer: asyncio.Future[Any] | EncodedAnswer
+    ) -> None:
         self.correlation_id = correlation_id
         self.spec = API_SPECS[api_key]
         self.version = version
-        self.is_raw = is_raw
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.answer = answer
+
+    def fail(self, error: PeerError) -> None:
+        if isinstance(self.answer, EncodedAnswer):
+            self.answer.fail(error)
+        elif not self.answer.done():
+            self.answer.set_exception(error)
+            self.answer.exception()  # marks it as retrieved: no one may be waiting for it
 
 
 class Peer(asyncio.BufferedProtocol):
@@ -85,10 +124,7 @@ class Peer(asyncio.BufferedProtocol):
         self._waiting: deque[_Waiting] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
         self._failure: PeerError | None = None
-        self._frame = memoryview(bytearray(SIZE_BYTES))  # being received: the size, or the frame after it
-        self._spare = memoryview(bytearray())
-        self._received = 0
-        self._is_size = True
+        self._memory = FrameMemory(MAX_FRAME_BYTES)
         self._make_login: Callable[[], PeerLogin] | None = None
         self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
@@ -188,26 +224,26 @@ class Peer(asyncio.BufferedProtocol):
         """Send a request now, after the waiting ones. Return a future of its response."""
         if version is None:
             version = self.version_of(request.api_key)
-        waiting = _Waiting(next(self._numbers), request.api_key, version, is_raw=False)
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(next(self._numbers), request.api_key, version, answer)
         header = RequestHeader(request.api_key, version, waiting.correlation_id, self._client_id)
-        return self._send(waiting, request_frame(header, request))
+        self._send(waiting, request_frame(header, request))
+        return answer
 
-    def send_encoded(self, api_key: int, version: int, body: bytes) -> asyncio.Future[tuple[memoryview, int]]:
-        """Send an encoded request. Return a future of the response's frame and the position of its body.
-
-        For the data path, which has its own codecs.
-        """
-        waiting = _Waiting(next(self._numbers), api_key, version, is_raw=True)
+    def send_encoded(self, api_key: int, version: int, body: bytes, on_done: Callable[[], None]) -> EncodedAnswer:
+        """Send an encoded request. For the data path, which has its own codecs. `on_done` must not raise."""
+        answer = EncodedAnswer(on_done)
+        waiting = _Waiting(next(self._numbers), api_key, version, answer)
         header = RequestHeader(api_key, version, waiting.correlation_id, self._client_id)
-        return self._send(waiting, seal(bytearray(SIZE_BYTES) + request_header(header) + body))
+        self._send(waiting, seal(bytearray(SIZE_BYTES) + request_header(header) + body))
+        return answer
 
-    def _send(self, waiting: _Waiting, frame: bytes | bytearray) -> asyncio.Future[Any]:
+    def _send(self, waiting: _Waiting, frame: bytes | bytearray) -> None:
         if self._failure is not None:
             raise self._failure
         assert self._transport is not None
         self._waiting.append(waiting)
         self._transport.write(frame)
-        return waiting.future
 
     def close(self) -> None:
         self._fail(PeerError(f"the connection to {self.address} was closed"))
@@ -220,10 +256,7 @@ class Peer(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         while self._waiting:
-            future = self._waiting.popleft().future
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # marks it as retrieved: no one may be waiting for it
+            self._waiting.popleft().fail(error)
 
     # -- called by the event loop
 
@@ -234,38 +267,18 @@ class Peer(asyncio.BufferedProtocol):
         self._fail(PeerError(f"the broker at {self.address} closed the connection" + (f": {error}" if error else "")))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frame[self._received :]
+        return self._memory.room
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._received += nbytes
-        if self._received < len(self._frame):
-            return
-        frame, self._received = self._frame, 0
         try:
-            if self._is_size:
-                self._begin_frame(int.from_bytes(frame, "big", signed=True))
-            else:
-                self._frame, self._is_size = memoryview(bytearray(SIZE_BYTES)), True
+            for frame in self._memory.received(nbytes):
                 self._take(frame)
         except MalformedRequestError as error:
             self._fail(PeerError(f"the broker at {self.address} sent an invalid response: {error}"))
 
-    def _begin_frame(self, size: int) -> None:
-        if not SIZE_BYTES <= size <= MAX_FRAME_BYTES:
-            raise MalformedRequestError(f"a frame of {size} bytes")
-        if size <= len(self._spare):
-            self._frame, self._spare = self._spare[:size], memoryview(bytearray())
-        else:
-            self._frame = memoryview(bytearray(size))
-        self._is_size = False
-
     def recycle(self, frame: memoryview) -> None:
-        """Use the memory of a response for the next one. Nothing may refer to it any more.
-
-        The memory of a large response is fresh from the kernel otherwise, which costs as much as to receive it.
-        """
-        if isinstance(frame.obj, bytearray) and len(frame.obj) > len(self._spare):
-            self._spare = memoryview(frame.obj)
+        """Use the memory of a response for a later one. Nothing may refer to it any more."""
+        self._memory.recycle(frame)
 
     def _take(self, frame: memoryview) -> None:
         """Decode a received response and complete its future."""
@@ -277,14 +290,14 @@ class Peer(asyncio.BufferedProtocol):
         if correlation_id != waiting.correlation_id:
             self._waiting.appendleft(waiting)
             raise MalformedRequestError(f"correlation id {correlation_id}, expected {waiting.correlation_id}")
-        if waiting.is_raw:
-            if not waiting.future.done():
-                waiting.future.set_result((frame, position))
+        answer = waiting.answer
+        if isinstance(answer, EncodedAnswer):
+            answer.resolve(frame, position)
             return
         try:
             response, _ = waiting.spec.response.read(frame, waiting.version, position)
         except MalformedRequestError:
             self._waiting.appendleft(waiting)
             raise
-        if not waiting.future.done():
-            waiting.future.set_result(response)
+        if not answer.done():
+            answer.set_result(response)

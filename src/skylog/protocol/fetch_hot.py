@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from skylog.errors import MalformedRequestError
-from skylog.protocol.primitives import read_uvarint, skip_tagged_fields, uvarint
+from skylog.protocol.primitives import read_uvarint, skip_tagged_fields, uuid_from_bytes, uvarint
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -112,7 +112,7 @@ def _read(frame: memoryview, position: int, version: int) -> FetchCall:
     topic: str | UUID
     for _ in range(topic_count):
         if version >= IDS_FROM:
-            topic = UUID(bytes=bytes(frame[position : position + 16]))
+            topic = uuid_from_bytes(bytes(frame[position : position + 16]))
             position += 16
         else:
             topic, position = _name(frame, position, flexible)
@@ -177,7 +177,7 @@ def _read_forgotten(
     topic: str | UUID
     for _ in range(topic_count):
         if version >= IDS_FROM:
-            topic = UUID(bytes=bytes(frame[position : position + 16]))
+            topic = uuid_from_bytes(bytes(frame[position : position + 16]))
             position += 16
         else:
             topic, position = _name(frame, position, flexible)

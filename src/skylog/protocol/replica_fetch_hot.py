@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from skylog.errors import MalformedRequestError
-from skylog.protocol.primitives import read_uvarint, skip_tagged_fields, uvarint
+from skylog.protocol.primitives import read_uvarint, skip_tagged_fields, uuid_from_bytes, uvarint
 
 VERSION: Final = 17
 _HEAD: Final = struct.Struct(">iiibii")
@@ -86,7 +86,7 @@ def read_replica_answers(frame: memoryview, position: int) -> ReplicaFetchRespon
 def _read_topics(frame: memoryview, position: int) -> Iterable[ReplicaAnswer]:
     topic_count, position = read_uvarint(frame, position)
     for _ in range(topic_count - 1):
-        topic_id = UUID(bytes=bytes(frame[position : position + 16]))
+        topic_id = uuid_from_bytes(bytes(frame[position : position + 16]))
         row_count, position = read_uvarint(frame, position + 16)
         for _ in range(row_count - 1):
             answer, position = _read_answer(frame, position, topic_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +20,7 @@ from skylog.broker.replication import fetcher as fetcher_module
 from skylog.broker.replication.fetcher import ReplicaFetcher
 from skylog.clock import SystemClock
 from skylog.cluster import BrokerImage, PartitionImage
-from skylog.net.peer import Peer
+from skylog.net.peer import EncodedAnswer, Peer
 from skylog.protocol.fetch_hot import FetchCall, PartitionAnswer, fetch_reply, read_fetch
 from skylog.protocol.headers import read_response_header
 from skylog.protocol.replica_fetch_hot import VERSION
@@ -37,7 +37,7 @@ class ScriptedLeader:
     """Takes the place of the connection to a leader. It keeps the requests, and the test answers them."""
 
     def __init__(self) -> None:
-        self._requests: deque[tuple[FetchCall, asyncio.Future[tuple[memoryview, int]]]] = deque()
+        self._requests: deque[tuple[FetchCall, EncodedAnswer]] = deque()
         self.connections = 0
 
     async def connect(self, *_: object, **__: object) -> Self:
@@ -50,8 +50,8 @@ class ScriptedLeader:
     def recycle(self, _: memoryview) -> None:
         pass
 
-    def send_encoded(self, _: int, version: int, body: bytes) -> asyncio.Future[tuple[memoryview, int]]:
-        answer: asyncio.Future[tuple[memoryview, int]] = asyncio.get_running_loop().create_future()
+    def send_encoded(self, _: int, version: int, body: bytes, on_done: Callable[[], None]) -> EncodedAnswer:
+        answer = EncodedAnswer(on_done)
         self._requests.append((read_fetch(memoryview(body), 0, version), answer))
         return answer
 
@@ -66,7 +66,7 @@ class ScriptedLeader:
         """Answer the oldest request, with a batch if it is given."""
         rows: list[Any] = [(partition.topic_id, [PartitionAnswer(0, 0, 0, 0, 0, batch, len(batch))])] if batch else []
         frame = memoryview(b"".join(fetch_reply(1, VERSION, 0, rows, False, SESSION_ID)))[4:]
-        self._requests.popleft()[1].set_result((frame, read_response_header(frame, 1)[1]))
+        self._requests.popleft()[1].resolve(frame, read_response_header(frame, 1)[1])
 
 
 def follow(partition: Partition, epoch: int) -> None:

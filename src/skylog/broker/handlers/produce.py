@@ -215,6 +215,8 @@ def _learn_lane(context: Context, frame: memoryview, call: ProduceCall) -> None:
         return
     ((topic, ((index, _),)),) = call.topics
     partition = broker.replicas.leader(topic, index)
+    if not partition.answers_at_once(call.acks):
+        return
     if session.lanes is None:
         lanes = ProducerLanes(session.connection, broker.clock, broker.requests, context.version, session.rights)
         session.open_lanes(lanes, broker.router.quotas)

@@ -26,7 +26,7 @@ from skylog.clock import Clock
 from skylog.cluster import BrokerImage
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.limited_logger import LimitedLogger
-from skylog.net.peer import Peer, PeerError, PeerSecurity
+from skylog.net.peer import EncodedAnswer, Peer, PeerError, PeerSecurity
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.replica_fetch_hot import (
     VERSION,
@@ -71,7 +71,7 @@ class _Sent(NamedTuple):
     """A request, the response that is awaited, and until when, in the time of the event loop."""
 
     number: int
-    answer: asyncio.Future[tuple[memoryview, int]]
+    answer: EncodedAnswer
     deadline: float
 
 
@@ -169,7 +169,7 @@ class ReplicaFetcher:
     def _send_later(self, key: Key, delay_s: float) -> None:
         asyncio.get_running_loop().call_later(delay_s, self._send, key)
 
-    def _wake(self, _: object = None) -> None:
+    def _wake(self) -> None:
         if self._signal is not None and not self._signal.done():
             self._signal.set_result(None)
 
@@ -241,25 +241,23 @@ class ReplicaFetcher:
         self._requests += 1
         patience_s = self._config.replica_fetch_wait_max_ms / 1000 + ANSWER_PATIENCE_S
         deadline = self._loop.time() + patience_s
-        return _Sent(self._requests, peer.send_encoded(*self._request(session_id, epoch)), deadline)
+        return _Sent(self._requests, peer.send_encoded(*self._request(session_id, epoch), self._wake), deadline)
 
     async def _answered_or_woken(self, sent: _Sent) -> bool:
         """Wait for a response or for partitions to send. Return whether the response is there.
 
         Raises PeerError at the deadline of the request, however often there is something to send.
         """
-        waiting = sent.answer
-        if waiting.done():
+        answer = sent.answer
+        if answer.is_done:
             return True
         self._awaited = sent
         self._signal = self._loop.create_future()
-        waiting.add_done_callback(self._wake)
         try:
             await self._signal
         finally:
             self._signal = None
-            waiting.remove_done_callback(self._wake)
-        if waiting.done():
+        if answer.is_done:
             return True
         if self._loop.time() >= sent.deadline:
             raise PeerError(f"broker {self.leader.node_id} did not answer in time")

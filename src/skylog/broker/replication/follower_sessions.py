@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -120,6 +121,9 @@ class FollowerSession:
         self._bucket = bucket
         self._held: dict[_Slot, None] = {}
         self._parked: _ParkedRequest | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = inf
         self._checking: set[asyncio.Task[None]] = set()
 
     def fetch(self, context: Context, call: FetchCall) -> Reply | PendingReply:
@@ -138,11 +142,32 @@ class FollowerSession:
         if answers or not may_wait:
             return self._reply(context, answers)
         pending = PendingReply(context.connection, pipelined=True)
-        self._parked = _ParkedRequest(self, context, call.max_bytes, pending, call.max_wait_ms / 1000)
+        self._parked = _ParkedRequest(self, context, call.max_bytes, pending)
         pending.on_cancel = self._parked.cancel
-        if self._marked:
-            self._parked.wake_later()
+        self._finish_within(self._parked, WATERMARK_DELAY_S if self._marked else call.max_wait_ms / 1000)
         return pending
+
+    def _finish_within(self, parked: _ParkedRequest, delay_s: float) -> None:
+        """Answer the parked request in time. One timer for all requests: they come thousands a second."""
+        deadline = self._loop.time() + delay_s
+        if deadline < parked.deadline:
+            parked.deadline = deadline
+            self._wake_at(deadline)
+
+    def _wake_at(self, time_s: float) -> None:
+        if time_s < self._wakes_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._wakes_at = time_s
+            self._timer = self._loop.call_at(time_s, self._finish_due)
+
+    def _finish_due(self) -> None:
+        self._timer, self._wakes_at = None, inf
+        if self._parked is not None:
+            if self._parked.deadline <= self._loop.time():
+                self._parked.finish()
+            else:
+                self._wake_at(self._parked.deadline)
 
     def _update(self, topic: str | UUID, row: PartitionCall, incarnation: int) -> None:
         """Note how far the follower is in a partition."""
@@ -197,13 +222,13 @@ class FollowerSession:
         """Called when a partition has something to send."""
         self._marked[slot] = None
         if self._parked is not None:
-            self._parked.wake()
+            self._parked.wake(self._loop)
 
     def mark_later(self, slot: _Slot) -> None:
         """Called when a partition has another high watermark."""
         self._marked[slot] = None
         if self._parked is not None:
-            self._parked.wake_later()
+            self._finish_within(self._parked, WATERMARK_DELAY_S)
 
     def _answers(self, max_bytes: int, *, may_wait: bool = False) -> dict[UUID, list[PartitionAnswer]]:
         """Return what the marked partitions have to send. Those that do not fit stay marked.
@@ -317,6 +342,8 @@ class FollowerSession:
         """Forget everything. A parked request is answered."""
         if self._parked is not None:
             self._parked.finish()
+        if self._timer is not None:
+            self._timer.cancel()
         for slot in self._slots.values():
             slot.detach()
         self._slots.clear()
@@ -462,28 +489,20 @@ class _Slot:
 class _ParkedRequest:
     """A fetch that found nothing new. It is answered once: when something is marked, or its time is up."""
 
-    def __init__(
-        self, session: FollowerSession, context: Context, max_bytes: int, pending: PendingReply, max_wait_s: float
-    ) -> None:
+    __slots__ = ("_context", "_max_bytes", "_pending", "_session", "_wake", "deadline")
+
+    def __init__(self, session: FollowerSession, context: Context, max_bytes: int, pending: PendingReply) -> None:
         self._session = session
         self._context = context
         self._max_bytes = max_bytes
         self._pending = pending
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(max_wait_s, self.finish)
         self._wake: asyncio.Handle | None = None
-        self._wakes_later = False
+        self.deadline = inf  # in the time of the event loop
 
-    def wake(self) -> None:
+    def wake(self, loop: asyncio.AbstractEventLoop) -> None:
         """Answer in the next turn of the event loop, so that the response has all appends of this one."""
         if self._wake is None:
-            self._wake = self._loop.call_soon(self.finish)
-
-    def wake_later(self) -> None:
-        if self._wake is None and not self._wakes_later:
-            self._wakes_later = True
-            self._timer.cancel()
-            self._timer = self._loop.call_later(WATERMARK_DELAY_S, self.finish)
+            self._wake = loop.call_soon(self.finish)
 
     def finish(self) -> None:
         self.cancel()
@@ -491,7 +510,6 @@ class _ParkedRequest:
 
     def cancel(self) -> None:
         """Give up: the follower has closed the connection."""
-        self._timer.cancel()
         if self._wake is not None:
             self._wake.cancel()
         self._session.unpark(self)
