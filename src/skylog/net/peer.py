@@ -238,6 +238,13 @@ class Peer(asyncio.BufferedProtocol):
         self._send(waiting, seal(bytearray(SIZE_BYTES) + request_header(header) + body))
         return answer
 
+    async def ask_encoded(self, api_key: int, version: int, body: bytes) -> tuple[memoryview, int]:
+        """Send an encoded request, and wait for the response's frame and the position of its body. Raises PeerError."""
+        done = asyncio.Event()
+        answer = self.send_encoded(api_key, version, body, done.set)
+        await done.wait()
+        return answer.result()
+
     def _send(self, waiting: _Waiting, frame: bytes | bytearray) -> None:
         if self._failure is not None:
             raise self._failure

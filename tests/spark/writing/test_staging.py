@@ -81,5 +81,7 @@ def test_files_lie_where_the_options_say_or_else_in_a_directory_that_does_not_la
 
 def test_a_staging_location_that_is_no_directory_is_refused() -> None:
     options = write_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "stagingLocation": "s3://bucket/staging"})
-    with pytest.raises(OptionError, match="stagingLocation=s3://bucket/staging: a stream needs a mounted directory"):
+    with pytest.raises(
+        OptionError, match="stagingLocation=s3://bucket/staging: a stream without transactions needs a mounted"
+    ):
         staging_directory(options)

@@ -135,7 +135,7 @@ class SourceFetcher:
         version = _FETCH_BY_ID if has_ids else min(newest, FETCH_BY_NAME)
         body = _request(rows, has_ids).write(version)
         async with asyncio.timeout(ANSWER_PATIENCE_S):
-            frame, position = await peer.send_encoded(ApiKey.FETCH, version, body)
+            frame, position = await peer.ask_encoded(ApiKey.FETCH, version, body)
         response, _ = FetchResponse.read(frame, version, position)
         if response.error_code:
             raise SkylogError(f"broker {self._node_id} of the source answers a fetch with {response.error_code}")
