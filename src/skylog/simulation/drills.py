@@ -237,9 +237,7 @@ def _elect(world: World, node_id: int) -> None:
     replicas = [node_id, *(each for each in _partition(world).replicas if each != node_id)]
     order = ReassignablePartition(partition_index=0, replicas=replicas)
     requests = (
-        AlterPartitionReassignmentsRequest(
-            timeout_ms=5000, topics=[ReassignableTopic(name=TOPIC, partitions=[order])]
-        ),
+        AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=[ReassignableTopic(name=TOPIC, partitions=[order])]),
         ElectLeadersRequest(topic_partitions=[ElectLeadersTopic(topic=TOPIC, partitions=[0])]),
     )
 

@@ -70,6 +70,13 @@ class Scenario:
     patience_s: float = REQUEST_S
     """How long clients of transactions wait for an answer."""
 
+    def __str__(self) -> str:
+        kinds = ", ".join(sorted({fault.kind for fault in self.plan})) or "none"
+        return (
+            f"{self.workload}; {self.size} brokers, {self.partitions} partitions, {self.producers} producers; "
+            f"{len(self.plan)} faults: {kinds}"
+        )
+
 
 def draw_scenario(seed: int) -> Scenario:
     """Return the scenario of a seed. Every fourth is a drill, the others have their own mixture of kinds of faults."""

@@ -1,8 +1,8 @@
 """Looks into the brokers of a run at every step, and notes what must never be, whether or not a client ever sees it.
 
-A defect of replication harms clients only if further faults come at the right moment. `Watch` does not wait for those. It
-knows what has been committed in each partition, and checks whenever a watermark rises, a log is cut, a replica joins an
-in-sync set, or the metadata store changes:
+A defect of replication harms clients only if further faults come at the right moment. `Watch` does not wait for those.
+It knows what has been committed in each partition, and checks whenever a watermark rises, a log is cut, a replica joins
+an in-sync set, or the metadata store changes:
 
 * a leader commits what all replicas in sync have, and nobody else commits anything else at the same offset;
 * a follower raises its watermark over committed batches only, and never cuts off one;
@@ -11,7 +11,8 @@ in-sync set, or the metadata store changes:
 * a log that is to be cut because it diverges does get shorter, in offsets or in epochs;
 * the watermark of a log is between its start and its end.
 
-It only reads, and schedules nothing, so a run has the same trace with it. Compacted logs are left to the checks at the end.
+It only reads, and schedules nothing, so a run has the same trace with it. Compacted logs are left to the checks at the
+end.
 """
 
 from __future__ import annotations
@@ -197,11 +198,8 @@ class Watch:
     def _check_bounds(self, partition: Partition) -> None:
         log = partition.log
         if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
-            self._note(
-                "bounds",
-                partition,
-                f"{_here()} holds {log.log_start_offset} to {log.log_end_offset}, with the watermark {log.high_watermark}",
-            )
+            held = f"{log.log_start_offset} to {log.log_end_offset}"
+            self._note("bounds", partition, f"{_here()} holds {held}, with the watermark {log.high_watermark}")
 
     def _of(self, partition: Partition) -> Committed:
         return self._committed.setdefault((partition.topic_id, partition.name.partition), Committed())
@@ -261,4 +259,3 @@ def _batches(partition: Partition, start: int, end: int) -> Batches | None:
     except (SkylogError, OSError):
         return None
     return found
-

@@ -30,9 +30,7 @@ class Leader(NamedTuple):
 class Connections:
     """The connections of one client. `hosts` are the addresses to begin with."""
 
-    def __init__(
-        self, name: str, hosts: Sequence[tuple[str, int]], rng: Random, patience_s: float = REQUEST_S
-    ) -> None:
+    def __init__(self, name: str, hosts: Sequence[tuple[str, int]], rng: Random, patience_s: float = REQUEST_S) -> None:
         self.name = name
         self._patience_s = patience_s
         self.rng = rng

@@ -213,7 +213,7 @@ class Copier:
         self._sequences[target] += len(rows)
 
     async def _abandon(self, transaction: Transaction) -> None:
-        """Abort, as Java's producer does after a timeout. Raises RestartError: the next transaction has another epoch."""
+        """Abort, as Java's producer does after a timeout. Raises RestartError: another epoch must follow."""
         request = EndTxnRequest(
             transactional_id=self.name,
             producer_id=self._producer_id,
