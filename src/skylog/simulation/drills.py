@@ -64,7 +64,7 @@ def draw_faults(drill: Drill, rng: Random) -> list[Fault]:
     at_s = rng.uniform(0.3, 1.5)
     while at_s < STORM_S:
         plan.append(Fault(len(plan), at_s, drill.sequence, drill.victim, rng.choice([0.3, 0.9, 1.8, 2.7])))
-        at_s += rng.uniform(1.5, 3.5)
+        at_s += rng.uniform(*((0.6, 1.2) if drill.sequence == "late requests" else (1.5, 3.5)))
     return plan
 
 
@@ -141,23 +141,28 @@ def _lagging_watermark(world: World, machine: Machine, rng: Random) -> Heal:
 
 
 def _late_fetch(world: World, machine: Machine, rng: Random) -> Heal:
-    """A follower loses power while its fetches are on their way, and is back before they arrive."""
+    """A follower loses power when it has opened a fetch session, and is back before the leader hears of that.
+
+    A fetch in an earlier session is refused as such: the leader ends it when the follower's registration is gone.
+    """
     leader = _partition(world).leader
     if leader not in world.machines or world.machines[leader] is machine:
         return _nothing
     host = world.machines[leader].host
-    world.network.delay(machine.host, host, rng.choice([1.0, 2.0]))
+    world.network.reset(machine.host, host)
 
     def lose() -> None:
         machine.cut_power(rng)
         world.later(0.01, machine.start)
 
-    world.later(rng.uniform(0.1, 0.5), lose)
-
     def heal() -> None:
-        world.network.delay(machine.host, host, 0.0)
+        world.network.heal(machine.host, host)
         machine.start()
 
+    blocked_s = 0.2 + rng.random() * 8 * world.network.latency_s
+    world.later(blocked_s, lambda: world.network.block(machine.host, host))
+    world.later(blocked_s + rng.random() * 8 * world.network.latency_s, lose)
+    world.later(blocked_s + rng.uniform(0.4, 0.9), heal)
     return heal
 
 
@@ -167,9 +172,9 @@ def _left_behind(_: World, machine: Machine, __: Random) -> Heal:
     return machine.start
 
 
-def _late_requests(world: World, machine: Machine, rng: Random) -> Heal:
-    """What clients of transactions send to a broker within a moment arrives seconds later."""
-    links = [(f"copier-{number}", machine.host) for number in range(2)]
+def _late_requests(world: World, _: Machine, rng: Random) -> Heal:
+    """What clients of transactions send within a moment arrives seconds later."""
+    links = [(f"copier-{number}", each.host) for number in range(2) for each in world.machines.values()]
     for link in links:
         world.network.delay(*link, 3.0)
 
@@ -177,7 +182,7 @@ def _late_requests(world: World, machine: Machine, rng: Random) -> Heal:
         for link in links:
             world.network.delay(*link, 0.0)
 
-    world.later(rng.choice([0.02, 0.05, 0.2]), heal)
+    world.later(rng.choice([0.1, 0.2, 0.4]), heal)
     return heal
 
 

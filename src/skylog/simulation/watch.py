@@ -8,7 +8,7 @@ an in-sync set, or the metadata store changes:
 * a follower raises its watermark over committed batches only, and never cuts off one;
 * whoever is in an in-sync set, or is about to join it, has everything that is committed;
 * a leader knows where each epoch of its followers ends;
-* a log that is to be cut because it diverges does get shorter, in offsets or in epochs;
+* a log that is to be cut because it diverges gets shorter, in offsets or in epochs;
 * the watermark of a log is between its start and its end.
 
 It only reads, and schedules nothing, so a run has the same trace with it. Compacted logs are left to the checks at the
@@ -35,6 +35,7 @@ from skylog.simulation.process import current_process
 from skylog.simulation.seams import Patches
 from skylog.simulation.world import World
 
+MAX_IDLE_CUTS: Final = 10
 _ALL_BYTES: Final = 1 << 30
 
 Batches = dict[int, tuple[int, int]]
@@ -57,6 +58,7 @@ class Watch:
         self._committed: dict[tuple[UUID, int], Committed] = {}
         self._images: dict[str, tuple[int, TopicImage]] = {}
         self._found: set[tuple[str, str]] = set()
+        self._idle_cuts: dict[tuple[str, str], int] = {}
 
     def install(self, patches: Patches) -> None:
         """Look at every step from now on. Call this when everything else is replaced."""
@@ -76,8 +78,7 @@ class Watch:
             self._truncating(partition, offset)
             before = partition.log.log_end_offset, partition.log.epochs.latest
             paths = truncate(partition, offset, now_ms)
-            if before == (partition.log.log_end_offset, partition.log.epochs.latest):
-                self._note("cuts nothing", partition, f"{_here()} shall cut its log, and stays as it was: {before}")
+            self._truncated(partition, before)
             self._check_bounds(partition)
             return paths
 
@@ -159,6 +160,14 @@ class Watch:
         lost = [each for each, batch in own.items() if each >= offset and known.batches.get(each) == batch]
         if lost:
             self._note("cut", partition, f"{_here()} cuts off offset {lost[0]}, which is committed")
+
+    def _truncated(self, partition: Partition, before: tuple[int, int]) -> None:
+        """A leader may say twice where the logs part, but not again and again."""
+        where = _here(), str(partition.name)
+        is_same = before == (partition.log.log_end_offset, partition.log.epochs.latest)
+        self._idle_cuts[where] = self._idle_cuts.get(where, 0) + 1 if is_same else 0
+        if self._idle_cuts[where] > MAX_IDLE_CUTS:
+            self._note("cuts nothing", partition, f"{_here()} shall cut its log again and again, and stays at {before}")
 
     # -- who is in sync
 
