@@ -92,12 +92,14 @@ class Watch:
         patches.setattr(Partition, "restart_at", watched_restart)
 
     def _watch_changes(self, patches: Patches) -> None:
-        find, propose, commit = fetcher.truncation_offset, InSyncSets._propose, EmbeddedStore.commit
+        find: Any = vars(fetcher)["truncation_offset"]
+        propose, commit = InSyncSets._propose, EmbeddedStore.commit
 
         def watched_find(epochs: Any, log_end_offset: int, leader: Any) -> int:
             if leader.end_offset < 0:
                 self._note("epoch", "a log", f"{_here()}: its leader does not know where epoch {epochs.latest} ends")
-            return find(epochs, log_end_offset, leader)
+            offset: int = find(epochs, log_end_offset, leader)
+            return offset
 
         def watched_propose(sets: InSyncSets, partition: Partition, change: Any) -> None:
             if change.adding is not None:
