@@ -209,6 +209,39 @@ def test_a_flush_from_before_a_truncation_does_not_cover_later_batches(homes: tu
     assert log.recovery_point <= 1
 
 
+def test_a_file_that_was_cut_is_flushed_with_the_next_one(homes: tuple[Home, Home]) -> None:
+    """Otherwise a crash of the machine brings back what was cut off, before the recovery point."""
+    home = homes[0]
+    log = home.open()
+    fill(home, log, 3)
+    flush(log)
+    log.truncate_to(3, 0)
+    home.append(log, a_batch(), epoch=5)
+    assert len(home.files(".log")) == 2
+    task = log.begin_flush()
+    assert len(task.files) == 2
+    task.run()
+    log.end_flush(task)
+    home.append(log, a_batch(), epoch=5)
+    assert len(log.begin_flush().files) == 1
+
+
+def test_a_cut_that_was_not_on_disk_when_the_machine_crashed_is_made_again(homes: tuple[Home, Home]) -> None:
+    home = homes[0]
+    log = home.open()
+    fill(home, log, 3)
+    flush(log)
+    (path,) = home.files(".log")
+    before = path.read_bytes()
+    log.truncate_to(3, 0)
+    home.append(log, a_batch(), epoch=5)
+    expected = read_all(log)
+    path.write_bytes(before)
+    log = home.open(recovery_point=log.recovery_point)
+    assert read_all(log) == expected
+    assert b"".join(file.read_bytes() for file in home.files(".log")) == b"".join(expected)
+
+
 def test_readers_end_at_the_offset_they_may_see(homes: tuple[Home, Home]) -> None:
     home = homes[0]
     log = home.open()

@@ -48,7 +48,7 @@ def show_seeds(seeds: range, jobs: int, undone: str | None) -> int:
         f"{acknowledged} messages acknowledged, {len(failed)} seeds failed"
     )
     for seed in failed[:SHOWN_VIOLATIONS]:
-        _say(f"python -m skylog.simulation --seed {seed}")
+        _say(_command(seed, undone))
     return 1 if failed else 0
 
 
@@ -58,7 +58,8 @@ def show_seed(seed: int, options: argparse.Namespace) -> int:
     result = run_seed(seed, undone, options.faults, visit)
     if options.trace:
         _say("\n".join(result.trace.lines))
-    _say(f"seed {seed}: {len(result.trace.lines)} lines, trace {result.trace.digest}, {result.seconds:.0f} s")
+    _say(f"seed {seed}: {result.scenario}")
+    _say(f"{len(result.trace.lines)} lines of trace {result.trace.digest}, {result.seconds:.0f} simulated seconds")
     if not result.violations:
         _say(f"{result.acknowledged} messages acknowledged, nothing violated")
         return 0
@@ -68,13 +69,19 @@ def show_seed(seed: int, options: argparse.Namespace) -> int:
         _say(f"on disk: {line}")
     if options.faults is None:
         plan = result.scenario.plan
+        _say("looking for the shortest prefix of its faults that still fails …")
         count = shortest_plan(len(plan), lambda kept: bool(run_seed(seed, undone, kept).violations))
-        _say(f"still fails with the first {count} faults: --seed {seed} --faults {count} --trace")
+        _say(f"still fails with the first {count} of {len(plan)} faults:")
+        _say(f"  {_command(seed, options.undo)} --faults {count} --trace")
         for fault in result.scenario.plan[:count]:
             _say(f"  {fault}")
     if options.replay:
         pdb.set_trace()
     return 1
+
+
+def _command(seed: int, undone: str | None) -> str:
+    return f"python -m skylog.simulation --seed {seed}" + (f" --undo {undone}" if undone is not None else "")
 
 
 def enter_debugger(world: World) -> None:

@@ -7,7 +7,7 @@ applies it. Some faults are limited, so that what remains is still promised: see
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -16,6 +16,7 @@ from skylog.cluster.metadata import CONTROLLER
 from skylog.simulation.machine import Machine
 from skylog.simulation.world import STORE, World
 
+Heal = Callable[[], object]
 VICTIMS: Final = ("leader", "follower", "controller", "any")
 
 
@@ -49,11 +50,22 @@ def draw_plan(rng: Random, kinds: Sequence[str], count: int, seconds: float) -> 
 class Storm:
     """Applies a plan to a world. `survives_power_cuts`: every acknowledged message is on disk on all replicas."""
 
-    def __init__(self, world: World, topic: str, partitions: int, *, survives_power_cuts: bool) -> None:
+    def __init__(
+        self,
+        world: World,
+        topic: str,
+        partitions: int,
+        *,
+        survives_power_cuts: bool,
+        kinds: Mapping[str, Callable[[World, Machine, Random], Heal]],
+        losses: Set[str],
+    ) -> None:
         self._world = world
         self._topic = topic
         self._partitions = partitions
         self._survives_power_cuts = survives_power_cuts
+        self._kinds = kinds
+        self._losses = losses
         self._weakened: Machine | None = None
         """The one machine that may have lost something, until all replicas are in sync again."""
         self._is_damaged = False  # for good: damage may stay undetected
@@ -78,7 +90,7 @@ class Storm:
         if not self._may(fault, machine):
             return
         world.trace.add("storm", f"{fault}: {machine.host}")
-        heal = KINDS[fault.kind](world, machine, rng)
+        heal = self._kinds[fault.kind](world, machine, rng)
         world.later(fault.lasts_s, lambda: self._heal(fault, heal))
 
     def _heal(self, fault: Fault, heal: Callable[[], object]) -> None:
@@ -93,7 +105,7 @@ class Storm:
         """
         if fault.kind == "kill":
             return self._weakened in (None, machine) or self._has_recovered()
-        if fault.kind not in LOSSES or (self._survives_power_cuts and fault.kind == "power cut"):
+        if fault.kind not in self._losses or (self._survives_power_cuts and fault.kind == "power cut"):
             return True
         if self._weakened is not machine and (self._is_damaged or not self._has_recovered()):
             return False
@@ -145,8 +157,6 @@ class Storm:
 
 
 # -- what can happen to a machine: each returns how to heal it
-
-Heal = Callable[[], object]
 
 
 def _kill(_: World, machine: Machine, __: Random) -> Heal:
@@ -303,6 +313,7 @@ def _jump_clock(_: World, machine: Machine, rng: Random) -> Heal:
 def _flip_bit(world: World, machine: Machine, rng: Random) -> Heal:
     where = machine.disk.flip_bit(rng)
     if where is not None:
+        world.has_damage = True
         world.trace.add(machine.host, f"has a flipped bit in {where}")
     return _nothing
 

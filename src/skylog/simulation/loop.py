@@ -28,6 +28,10 @@ class DeadlockError(Exception):
     """Nothing is left to run, or the same moment never ends."""
 
 
+class WatchedError(Exception):
+    """Somebody who watches the run has seen enough."""
+
+
 class _NumberedTask(asyncio.Task[Any]):
     """A task with a hash that depends on the run alone, and so does the order of a set of tasks."""
 
@@ -62,6 +66,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.set_task_factory(self._make_task)
         self.thread_delay_s = THREAD_DELAY_S
         self.steps = 0
+        self.is_over = False
+        """Set to end the run with a WatchedError."""
 
     def time(self) -> float:
         return self._now
@@ -115,6 +121,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
+            if self.is_over:
+                raise WatchedError
             process = process_of(handle)
             if process is None or process.admits(handle):
                 handle._run()

@@ -14,8 +14,9 @@ from typing import Final
 
 from skylog.simulation.clients.admin import create_topic
 from skylog.simulation.clients.connections import Connections
-from skylog.simulation.faults import Storm
-from skylog.simulation.loop import DeadlockError
+from skylog.simulation.drills import LOSING, SEQUENCES
+from skylog.simulation.faults import KINDS, LOSSES, Storm
+from skylog.simulation.loop import DeadlockError, WatchedError
 from skylog.simulation.scenario import Scenario
 from skylog.simulation.seams import Patches, simulated
 from skylog.simulation.topic_reading import describe_disks
@@ -27,6 +28,7 @@ from skylog.simulation.upkeep import (
     Recreation,
     Retention,
 )
+from skylog.simulation.watch import Watch
 from skylog.simulation.workloads import (
     HEAL_S,
     TOPIC,
@@ -88,7 +90,14 @@ async def live_through(world: World, workload: Workload) -> list[str]:
     if not await wait_until(world, lambda: _has_topics(world, workload), START_S):
         return ["not ready: the topics are not created"]
     workload.start()
-    storm = Storm(world, TOPIC, scenario.partitions, survives_power_cuts=scenario.survives_power_cuts)
+    storm = Storm(
+        world,
+        TOPIC,
+        scenario.partitions,
+        survives_power_cuts=scenario.survives_power_cuts,
+        kinds=KINDS | SEQUENCES,
+        losses=LOSSES | LOSING,
+    )
     storm.client_faults["kill client"] = workload.kill_client
     await storm.blow(scenario.plan)
     await asyncio.sleep(2.0)
@@ -132,10 +141,13 @@ def run_scenario(scenario: Scenario, undo: Undo | None = None, visit: Visit | No
         with simulated(world.network, world.disks, world.seed) as patches, _traced(world):
             if undo is not None:
                 undo(patches)
+            Watch(world).install(patches)
             try:
                 found = world.loop.run_until_complete(live_through(world, workload))
             except DeadlockError as error:
                 found = [f"stuck: {error}"]
+            except WatchedError:
+                found = []  # it is one of the problems
             seconds = world.loop.time() - began_at
             if world.problems or found:
                 disks = describe_disks(world)

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
+from skylog.simulation import drills
+from skylog.simulation.clients.connections import REQUEST_S
+from skylog.simulation.drills import draw_faults, drill_of
 from skylog.simulation.faults import KINDS, Fault, draw_plan
 
 SETTINGS: Final = {
@@ -62,10 +65,43 @@ class Scenario:
     workload: str = "numbers"
     latency_s: float = 0.0005
     thread_delay_s: float = 0.002
+    pause_s: float | None = None
+    """The longest time between two batches of a producer; None if each draws its own."""
+    patience_s: float = REQUEST_S
+    """How long clients of transactions wait for an answer."""
+
+    def __str__(self) -> str:
+        kinds = ", ".join(sorted({fault.kind for fault in self.plan})) or "none"
+        return (
+            f"{self.workload}; {self.size} brokers, {self.partitions} partitions, {self.producers} producers; "
+            f"{len(self.plan)} faults: {kinds}"
+        )
 
 
 def draw_scenario(seed: int) -> Scenario:
-    """Return the scenario of a seed. Each seed has its own mixture of a few kinds of faults."""
+    """Return the scenario of a seed. Every fourth is a drill, the others have their own mixture of kinds of faults."""
+    return _draw_drill(seed) if seed % 4 == 1 else _draw_storm(seed)
+
+
+def _draw_drill(seed: int) -> Scenario:
+    rng, drill = Random(f"drill/{seed}"), drill_of(seed)
+    return Scenario(
+        seed=seed,
+        settings={**SETTINGS, **(UPKEEP_SETTINGS if drill.workload == "retention" else {}), **drills.SETTINGS},
+        topic_configs={},
+        plan=draw_faults(drill, rng),
+        partitions=2 if drill.workload == "transactions" else 1,
+        producers=2,
+        session_timeout_ms=3000,
+        workload=drill.workload,
+        latency_s=rng.choice([0.002, 0.01, 0.02]),
+        thread_delay_s=rng.choice([0.002, 0.02]),
+        pause_s=rng.choice([0.05, 0.1]),
+        patience_s=0.5,
+    )
+
+
+def _draw_storm(seed: int) -> Scenario:
     rng = Random(f"scenario/{seed}")
     flushes = rng.random() < 0.4
     settings = {

@@ -41,8 +41,10 @@ def begin_reading(
         found = content.logs.setdefault(partition, {})
         while partition not in content.ends:
             try:
-                for message in await reader.poll() or ():
-                    found[message.offset] = message.value
+                messages = await reader.poll() or ()
+                for offset in [each for each in found if each < reader.begins_at]:
+                    del found[offset]  # the rest up to there was deleted before it was read
+                found.update((message.offset, message.value) for message in messages)
             except PeerError:
                 connections.forget_leader(topic, partition)
                 await connections.pause()

@@ -71,6 +71,8 @@ class Workload:
         producer = NumberProducer(
             number, TOPIC, self.scenario.partitions, world.hosts, rng, clock, self.history, world.trace, self.keys
         )
+        if self.scenario.pause_s is not None:
+            producer.pause_s = self.scenario.pause_s
         self.producers[producer] = world.spawn(producer.name, producer.run)
 
     def _start_reader(self, number: int) -> None:
@@ -230,6 +232,7 @@ class Transactions(Workload):
             self.copies,
             world.trace,
             self._numbers,
+            self.scenario.patience_s,
         )
         self._copiers[partition] = copier, world.spawn(copier.name, copier.run)
 

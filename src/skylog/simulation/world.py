@@ -39,6 +39,8 @@ class World:
         self.store_address = f"{STORE}:{STORE_PORT}"
         self.problems: list[str] = []
         """What must never happen in a broker, whatever fails around it."""
+        self.has_damage = False
+        """Whether a bit of a log was flipped: what is stored there may be anything."""
         self.disks = {f"broker-{node_id}": Disk(base / f"broker-{node_id}") for node_id in range(1, size + 1)}
         self.machines = {
             node_id: Machine(self, node_id, self.disks[f"broker-{node_id}"], settings) for node_id in range(1, size + 1)

@@ -456,7 +456,7 @@ class Log(ProducerLog):
     def begin_flush(self) -> FlushTask:
         """Return the task that makes everything appended so far durable. Never raises: the task does, when run."""
         # The paths of a retired log may belong to another log by now.
-        waiting = [] if self.is_retired else self._segments.since(self.recovery_point)
+        waiting = [] if self.is_retired else self._segments.since(self._unflushed.first_offset(self.recovery_point))
         task = self._unflushed.flush_task(self.log_end_offset, waiting, self.epochs, self.folder_name)
         self._unflushed = Unflushed()
         self._is_flushing = True

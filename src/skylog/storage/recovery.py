@@ -31,6 +31,8 @@ def recover(segments: list[Segment], recovery_point: int, epochs: LeaderEpochs, 
     for segment, following in pairwise(segments):
         segment.end_offset = following.base_offset
     repair_indexes(segments[:first], index_interval_bytes)
+    if first and segments[first].base_offset == recovery_point:
+        _cut_overlap(segments[first - 1], recovery_point)
     next_offset = segments[first].base_offset
     begun: list[tuple[int, int]] = []
     for index in range(first, len(segments)):
@@ -42,6 +44,18 @@ def recover(segments: list[Segment], recovery_point: int, epochs: LeaderEpochs, 
         next_offset = _recover_segment(segment, recovery_point, begun, index_interval_bytes)
     epochs.restore(begun, next_offset)
     return next_offset
+
+
+def _cut_overlap(segment: Segment, end_offset: int) -> None:
+    """Cut a segment where the next one begins.
+
+    A truncation begins another file at the recovery point. If the machine crashes before the cut of the file before it
+    is on disk, that file has the batches again that were cut off.
+    """
+    found = _find_recovery_point(segment, end_offset)
+    if found is not None and found[1] == end_offset and found[0] < segment.size_bytes:
+        logger.warning("%s: truncated at offset %d, where the next segment begins", segment.path, end_offset)
+        segment.truncate(end_offset, found[0])
 
 
 def seal_closed(segments: list[Segment]) -> None:

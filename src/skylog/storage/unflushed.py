@@ -45,6 +45,11 @@ class Unflushed:
         self.snapshots = []  # their segments are dropped, or can be read again
         self._note_change(directory)
 
+    def first_offset(self, recovery_point: int) -> int:
+        """Return an offset of the first file to sync: one that was cut is shorter in memory only, until then."""
+        truncated_to = self._truncated_to
+        return recovery_point if truncated_to is None else min(recovery_point, max(truncated_to - 1, 0))
+
     def flush_task(
         self, end_offset: int, segments: Sequence[Segment], epochs: LeaderEpochs, folder_name: FolderName
     ) -> FlushTask:

@@ -30,8 +30,9 @@ class Leader(NamedTuple):
 class Connections:
     """The connections of one client. `hosts` are the addresses to begin with."""
 
-    def __init__(self, name: str, hosts: Sequence[tuple[str, int]], rng: Random) -> None:
+    def __init__(self, name: str, hosts: Sequence[tuple[str, int]], rng: Random, patience_s: float = REQUEST_S) -> None:
         self.name = name
+        self._patience_s = patience_s
         self.rng = rng
         self._hosts = hosts
         self._peers: dict[tuple[str, int], Peer] = {}
@@ -44,7 +45,7 @@ class Connections:
         if peer is None or not peer.is_open:
             host, port = address
             opened = await Peer.connect(host, port, client_id=self.name, timeout_s=CONNECT_S)
-            opened._timeout_s = REQUEST_S
+            opened._timeout_s = self._patience_s
             peer = self._peers[address] = opened
         return peer
 

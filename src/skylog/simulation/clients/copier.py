@@ -28,7 +28,7 @@ from skylog.protocol.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from skylog.records import Record, build_batch
-from skylog.simulation.clients.connections import Connections
+from skylog.simulation.clients.connections import REQUEST_S, Connections
 from skylog.simulation.clients.reader import PartitionReader
 from skylog.simulation.history import History, Message, Outcome, Transaction, Value
 from skylog.simulation.trace import Trace
@@ -39,6 +39,10 @@ ATTEMPTS: Final = 30
 _COORDINATOR_AWAY: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
+
+
+class GaveUpError(Exception):
+    """There was no answer to a batch in time. It may still arrive."""
 
 
 class RestartError(Exception):
@@ -65,6 +69,7 @@ class Copier:
         history: History,
         trace: Trace,
         numbers: itertools.count[int],
+        patience_s: float = REQUEST_S,
     ) -> None:
         self.name = f"copier-{partition}"
         self._partition = partition
@@ -76,7 +81,8 @@ class Copier:
         self._history = history
         self._trace = trace
         self._numbers = numbers
-        self._connections = Connections(self.name, hosts, rng)
+        self._gives_up = patience_s < REQUEST_S
+        self._connections = Connections(self.name, hosts, rng, patience_s)
         self._fetches = Connections(self.name, hosts, rng)
         self._coordinators: dict[int, int] = {}
         self._producer_id = self._producer_epoch = -1
@@ -127,7 +133,10 @@ class Copier:
         transaction = Transaction(f"{self.name}/{number}")
         self._history.transactions.append(transaction)
         try:
-            await self._produce(number, transaction, found)
+            try:
+                await self._produce(number, transaction, found)
+            except GaveUpError:
+                await self._abandon(transaction)
             await self._end(transaction, reader, commits=self._rng.random() < 0.8)
         finally:
             self._trace.add(self.name, f"{transaction.name} of {len(found)} is {transaction.outcome.value}")
@@ -188,8 +197,10 @@ class Copier:
             try:
                 leader = await self._connections.leader(self._target, target)
                 return await self._connections.ask(leader.node_id, request)
-            except PeerError:
+            except PeerError as error:
                 self._connections.forget_leader(self._target, target)
+                if self._gives_up:
+                    raise GaveUpError(str(error)) from error
                 raise
 
         def code_of(answer: Any) -> int:
@@ -200,6 +211,19 @@ class Copier:
 
         await self._retry(send, code_of)
         self._sequences[target] += len(rows)
+
+    async def _abandon(self, transaction: Transaction) -> None:
+        """Abort, as Java's producer does after a timeout. Raises RestartError: another epoch must follow."""
+        request = EndTxnRequest(
+            transactional_id=self.name,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            committed=False,
+        )
+        await self._retry(lambda: self._ask(1, self.name, request, 3), lambda answer: answer.error_code)
+        transaction.outcome = Outcome.ABORTED
+        await self._connections.pause(2.0)
+        raise RestartError("a batch was not answered in time")
 
     async def _end(self, transaction: Transaction, reader: PartitionReader, *, commits: bool) -> None:
         await self._commit_offset(reader.offset)

@@ -40,6 +40,8 @@ class PartitionReader:
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.damaged = 0
+        self.begins_at = 0
+        """Where the partition began when the position was found to be deleted."""
         self._connections = connections
         self._topic = topic
         self._partition = partition
@@ -74,7 +76,9 @@ class PartitionReader:
 
     async def _failed(self, code: ErrorCode) -> None:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self.offset = max(await self.list_offset(EARLIEST), self.offset)
+            start_offset = await self.list_offset(EARLIEST)
+            if start_offset > self.offset:
+                self.offset = self.begins_at = start_offset
         self._connections.forget_leader(self._topic, self._partition)
 
     async def list_offset(self, timestamp: int) -> int:
