@@ -15,6 +15,7 @@ import pytest
 from skylog.simulation import __main__ as command
 from skylog.simulation.__main__ import main
 from skylog.simulation.bugs import BUGS
+from skylog.simulation.drills import DRILLS
 from skylog.simulation.run import Result
 from skylog.simulation.seeds import run_seed
 from skylog.simulation.shrinking import shortest_plan
@@ -38,7 +39,7 @@ ONCE_FAILED = {
 
 FOUND = {
     "KIP-279": 1,
-    "KAFKA-6361": 1,
+    "KAFKA-6361": 25,
     "KAFKA-7415": 1,
     "KAFKA-13141": 1,
     "KAFKA-14704": 25,
@@ -49,12 +50,15 @@ FOUND = {
     "KIP-101-logs": 1,
     "KAFKA-10706": 1,
     "KAFKA-9838": 2,
-    "KIP-101": 18,
+    "KIP-101": 23,
     "Redpanda-6018": 23,
     "KAFKA-12751": 5,
-    "KAFKA-2729": 410,
+    "KAFKA-2729": 530,
 }
-"""A seed with which the simulation finds a bug whose mend is undone."""
+"""The first of a few seeds with which the simulation finds a bug whose mend is undone."""
+
+SAME_DRILL = 4 * len(DRILLS)
+"""The same drill comes again after this many seeds. Any change of the broker may move a find from one to the next."""
 
 
 def show(result: Result) -> str:
@@ -101,7 +105,9 @@ def _digest_of(number: int, hash_seed: str) -> str:
 
 @pytest.mark.parametrize("name", some(list(FOUND), 12))
 def test_a_bug_whose_mend_is_undone_is_found(name: str) -> None:
-    assert run_seed(FOUND[name], BUGS[name].undo).violations
+    first = FOUND[name]
+    numbers = range(first, first + 8 * SAME_DRILL, SAME_DRILL)
+    assert any(run_seed(number, BUGS[name].undo).violations for number in numbers)
 
 
 def test_what_is_found_inside_a_broker_ends_the_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +117,7 @@ def test_what_is_found_inside_a_broker_ends_the_run(capsys: pytest.CaptureFixtur
     lines = [line for line in shown.splitlines() if line.startswith(" 10")]
     (watched,) = (line for line in lines if " watch " in line)
     assert lines[-1].split()[0] == watched.split()[0], "the run went on"
-    assert "--undo KIP-279 --faults 1 --trace" in shown
+    assert re.search(r"--undo KIP-279 --faults \d+ --trace", shown)
 
 
 def test_a_failed_seed_shows_what_was_found_and_what_is_on_disk(capsys: pytest.CaptureFixture[str]) -> None:
