@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 from skylog.broker.partition import ALL, Partition
+from skylog.net.peer import PeerError
 
 from ..loop_cluster import soon, values_of
 from ..raw import batch_of
@@ -48,6 +50,24 @@ def test_offsets_that_a_group_commits_at_its_new_site_are_not_moved_back(tmp_pat
         await commit(sites.west, "h", "t", 3)
         await soon(lambda: committed(sites.east, "h", "t") == 3, "a further round")
         assert committed(sites.east, "g", "t") == 4
+
+    with_sites(tmp_path, scenario)
+
+
+def test_groups_that_cannot_be_read_at_the_source_are_reported(tmp_path: Path) -> None:
+    async def scenario(sites: Sites) -> None:
+        await sites.west.create("t", [1])
+        await commit(sites.west, "g", "t", 0)
+        await sites.mirror("t", groups=("*",))
+        await soon(lambda: committed(sites.east, "g", "t") == 0, "the offset")
+        broker = any_broker(sites.east)
+        copier = broker.mirrors.copier("m")
+        assert copier is not None
+        assert copier.groups.error == ""
+        with mock.patch.object(copier.groups._source, "ask", side_effect=PeerError("no route to host")):
+            await copier.groups.run(broker.mirrors.get("m"))
+        assert copier.groups.error == "groups of broker 1 of the source are not copied: no route to host"
+        await soon(lambda: copier.groups.error == "", "the next round")
 
     with_sites(tmp_path, scenario)
 

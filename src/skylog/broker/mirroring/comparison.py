@@ -156,7 +156,7 @@ def _check(answer: Any, mirrored: MirroredPartition) -> None:
         raise source_error(answer.error_code, mirrored)
 
 
-def source_error(code: int, mirrored: MirroredPartition) -> KafkaError:
+def source_error(code: int, mirrored: MirroredPartition | None = None) -> KafkaError:
     """Return the error that the source has answered with."""
     known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
-    return KafkaError(known, f"the source answers {known.name} for {mirrored.source}")
+    return KafkaError(known, f"the source answers {known.name}" + (f" for {mirrored.source}" if mirrored else ""))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from skylog.broker.group_shard import MemberId
+from skylog.broker.mirroring.comparison import source_error
 from skylog.broker.mirroring.source import Source
 from skylog.cluster.image import NO_LEADER
 from skylog.errors import ErrorCode, KafkaError
@@ -34,13 +35,17 @@ Offsets = dict[TopicPartition, tuple[int, str]]
 
 
 class GroupOffsets:
-    """The groups of one mirror that this broker coordinates. `copied` counts them as of the last round."""
+    """The groups of one mirror that this broker coordinates.
+
+    `copied` counts them as of the last round. `error` says what could not be read then; the next round tries again.
+    """
 
     def __init__(self, broker: Broker, source: Source) -> None:
         self._broker = broker
         self._source = source
         self.copied = 0
         self.error = ""
+        self._problems: list[str] = []
 
     async def run(self, mirror: Mirror) -> None:
         """Copy the offsets of all selected groups. Raises PeerError and KafkaError."""
@@ -49,13 +54,14 @@ class GroupOffsets:
         if not targets or not self._source.image.brokers:
             return
         await coordinator.ensure_topic()
-        copied = 0
+        copied, self._problems = 0, []
         for node_id in list(self._source.image.brokers):
             for group, offsets in (await self._read(node_id, mirror, targets)).items():
                 if offsets and coordinator.find(group) == self._broker.identity.node_id:
                     copied += 1
                     await self._commit(group, offsets)
-        self.copied, self.error = copied, ""
+        more = f" (and {len(self._problems) - 1} more)" if len(self._problems) > 1 else ""
+        self.copied, self.error = copied, self._problems[0] + more if self._problems else ""
 
     # -- the source
 
@@ -63,8 +69,9 @@ class GroupOffsets:
         """Return the offsets of the selected groups that a broker of the source coordinates."""
         try:
             listed = await self._source.ask(node_id, ListGroupsRequest())
-        except PeerError:
-            return {}  # the groups of a broker that is away have another coordinator soon
+        except PeerError as error:  # the groups of a broker that is away have another coordinator soon
+            self._problems.append(f"groups of broker {node_id} of the source are not copied: {error}")
+            return {}
         own = self._broker.identity.node_id
         groups = [
             each.group_id
@@ -88,6 +95,9 @@ class GroupOffsets:
             groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups], require_stable=False
         )
         answer = await self._source.ask(node_id, request)
+        for each in answer.groups:
+            if each.error_code:
+                self._problems.append(f"group {each.group_id} is not copied: {source_error(each.error_code)}")
         return {each.group_id: each.topics for each in answer.groups if not each.error_code}
 
     # -- here
