@@ -6,7 +6,7 @@ an in-sync set, or the metadata store changes:
 
 * a leader commits what all replicas in sync have, and nobody else commits anything else at the same offset;
 * a follower raises its watermark over committed batches only, and never cuts off one;
-* whoever is in an in-sync set, or is about to join it, has everything that is committed;
+* a replica in an in-sync set, or about to join it, has everything that is committed;
 * a leader knows where each epoch of its followers ends;
 * a log that is to be cut because it diverges gets shorter, in offsets or in epochs;
 * the watermark of a log is between its start and its end.
@@ -138,7 +138,7 @@ class Watch:
             self._note("above", partition, f"{_here()} has the watermark {end}, but {known.end} is committed")
 
     def _check_members(self, partition: Partition, own: Batches, end: int) -> None:
-        """Whoever is in sync has what the leader commits."""
+        """Every replica in sync has what the leader commits."""
         image = self._image(partition)
         if image is None or image.leader_epoch != partition.leader_epoch or self._world.has_damage:
             return
@@ -185,7 +185,7 @@ class Watch:
             )
 
     def check_in_sync_sets(self) -> None:
-        """Whoever is in sync has everything that is committed. A process that is not ready is not asked."""
+        """Every replica in sync has everything that is committed. A process that is not ready is not asked."""
         for path in self._world.sessions.store.entries(TOPICS):
             name = path.removeprefix(TOPICS)
             topic = self._topic(name)
