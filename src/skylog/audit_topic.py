@@ -24,12 +24,13 @@ class AuditTopic:
 
     `foreign_count` is the number of messages that are not reports. `begins_ms` is the time of the oldest report if
     older ones are missing, because retention deleted them or there are more than `max_reports`; otherwise 0. Windows
-    that begin earlier cannot be judged.
+    that begin earlier cannot be judged. `mirrors` has the sources under which `add_mirror` counts.
     """
 
     def __init__(self, bootstrap: str | Connection, max_reports: int | None = None) -> None:
         self.foreign_count = 0
         self.begins_ms = 0
+        self.mirrors: list[str] = []
         self._max_reports = max_reports
         self._connection = bootstrap if isinstance(bootstrap, Connection) else Connection(bootstrap)
         self._admin = Admin(self._connection)
@@ -67,8 +68,14 @@ class AuditTopic:
         self._drop_oldest()
 
     def add_mirror(self, mirror: AuditTopic, prefix: str, source: str) -> None:
-        """Count what a mirror of this cluster has stored as landed there. Its topics have a prefix there."""
-        self._mirrored = _as_landed(mirror._reports, prefix, source)
+        """Count what a mirror of this cluster has stored as landed there. Its topics have a prefix there.
+
+        The other topics of that cluster do not count.
+        """
+        own = {report.topic for report in self._reports}
+        self._mirrored = [each for each in _as_landed(mirror._reports, prefix, source) if each.topic in own]
+        self.mirrors = [source]
+        self.begins_ms = max(self.begins_ms, mirror.begins_ms)
 
     def books(self, window_ms: int) -> Books:
         books = Books(window_ms)

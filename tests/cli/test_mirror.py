@@ -57,6 +57,7 @@ def test_a_consumer_moves_to_the_mirror_and_back(skylog: Skylog) -> None:
         found += read(east.bootstrap, "clicks", 30)
         assert "Policy violation" in east("produce", "clicks", stdin="70\n", code=1).stderr
         assert "clicks" in east("mirror", "describe", "west").stdout
+        assert f"west of {west.bootstrap}" in east("topics", "describe", "clicks").stdout
         assert east("mirror", "promote", "west", code=1).stderr.count("--yes") == 1
         east("mirror", "pause", "west")
         assert east.json("mirror", "describe", "west", "--json")["status"] == "paused"

@@ -47,12 +47,13 @@ class Books:
         topics: Collection[str] | None = None,
         groups: Collection[str] | None = None,
         required: Collection[Tier] = (),
+        tables: Collection[str] = (),
     ) -> list[Balance]:
         """Return the balance of every window of every topic, in order.
 
         A window is open until `grace_ms` after its end. With `groups`, only those groups are compared; in topics given
-        by name, they count as late even if they have never reported. A `required` tier is late in every window in which
-        it has counted nothing.
+        by name, they count as late even if they have never reported, and so do `tables`. A `required` tier is late in
+        every window in which it has counted nothing.
         """
         balances: list[Balance] = []
         for topic in self.topics if topics is None else sorted(set(topics) & self._ledgers.keys()):
@@ -65,6 +66,8 @@ class Books:
             if topics is not None:
                 for group in groups or ():
                     readers.setdefault((Tier.CONSUMED, group), ledger.new_reader())
+                for table in tables:
+                    readers.setdefault((Tier.LANDED, table), ledger.new_reader())
             sheet = BalanceSheet(topic, ledger, readers, self._window_ms)
             balances += sheet.balances(now_ms - grace_ms, required)
         return balances

@@ -129,7 +129,12 @@ class WindowSelection:
         """Return the selected windows of `reports`. With `is_all_closed`, no window counts as open."""
         now_ms = FOREVER_MS if is_all_closed else _now_ms()
         found = reports.books(self.window_ms).balance(
-            now_ms, self.grace_ms, topics=self.topics, groups=self.groups, required=self.required
+            now_ms,
+            self.grace_ms,
+            topics=self.topics,
+            groups=self.groups,
+            required=self.required,
+            tables=reports.mirrors,
         )
         return [
             balance

@@ -109,13 +109,20 @@ def describe(
     documents = []
     for topic in admin.describe_topics(names):
         ranges = admin.offset_ranges(topic.topic_partitions)
-        configs = [each for each in admin.describe_configs(topic.name) if all_configs or not each.is_default]
+        configs = [each for each in admin.describe_configs(topic.name) if all_configs or _is_shown(each)]
         if json:
             documents.append(_description(topic, ranges, configs))
         else:
             _print_description(topic, ranges, configs)
     if json:
         print_json(documents)
+
+
+def _is_shown(config: ConfigValue) -> bool:
+    """Whether a setting was changed, or says that the topic is a mirror."""
+    from skylog.replication.mirror import MIRROR_KEY
+
+    return not config.is_default or config.name == MIRROR_KEY
 
 
 def _parsed(config: list[str] | None) -> dict[str, str]:

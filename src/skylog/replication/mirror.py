@@ -24,6 +24,8 @@ from skylog.errors import ConfigError
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{0,100}")
 _WILDCARDS: Final = frozenset("*?[")
+MIRROR_KEY: Final = "mirrored.from"
+"""The name under which DescribeConfigs shows that a topic is a mirror, and of which cluster."""
 OWN_PREFIX: Final = "_skylog"
 """Topics in which skylog keeps its own state: a pattern does not select them."""
 

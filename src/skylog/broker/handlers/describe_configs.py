@@ -20,7 +20,6 @@ from skylog.broker.config_descriptions import (
     describe_topic,
 )
 from skylog.broker.logger_levels import describe_levels
-from skylog.broker.mirroring.topic_keeper import MIRROR_KEY
 from skylog.broker.security.access import check_config
 from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import cooperatively
@@ -35,7 +34,7 @@ from skylog.protocol.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from skylog.replication.mirror import Mirror
+from skylog.replication.mirror import MIRROR_KEY, Mirror
 from skylog.security.acl import AclOperation
 
 Rows = list[DescribeConfigsResourceResult]

@@ -16,7 +16,7 @@ from skylog.config import settings
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import check_topic_name
 from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResult
-from skylog.replication.mirror import Mirror, MirrorTopic, TopicState, followed_configs
+from skylog.replication.mirror import MIRROR_KEY, Mirror, MirrorTopic, TopicState, followed_configs
 from skylog.storage import LogConfig
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MIRROR_KEY: Final = "mirrored.from"
-"""The name under which DescribeConfigs shows that a topic is a mirror, and of which cluster."""
 _AT_ONCE: Final = 500
 
 
