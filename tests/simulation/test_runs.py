@@ -33,6 +33,7 @@ ONCE_FAILED = {
     2254: "a crash brought back batches that a truncation had cut off, in a file before the recovery point",
     2201: "the run itself took records for lost that were deleted while it read them",
     1163: "a duplicate was refused while five later batches were stored, and was not recognized any more",
+    2080: "a damaged leader led on because too few were in sync without it, and nobody could catch up from it",
     1171: "the state of groups was unavailable until a scrub found the damaged batch",
 }
 """Seeds that have found a defect of the broker."""
