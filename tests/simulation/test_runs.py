@@ -13,11 +13,12 @@ import sys
 import pytest
 
 from skylog.simulation import __main__ as command
+from skylog.simulation import seeds as seeds_module
 from skylog.simulation.__main__ import main
 from skylog.simulation.bugs import BUGS
 from skylog.simulation.drills import DRILLS
 from skylog.simulation.run import Result, Visit
-from skylog.simulation.seeds import run_seed
+from skylog.simulation.seeds import run_seed, run_seeds
 from skylog.simulation.shrinking import shortest_plan
 from skylog.simulation.world import World
 from tests.proof import proof, some
@@ -153,6 +154,12 @@ def test_a_broker_that_is_to_start_while_it_stops_starts_afterwards() -> None:
     happened = [line.split(maxsplit=1)[1] for line in result.trace.lines]
     stopped = next(index for index, line in enumerate(happened) if re.fullmatch("broker-1 +has stopped", line))
     assert re.fullmatch("broker-1 +starts", happened[stopped + 1])
+
+
+def test_more_seeds_than_the_first_processes_run_are_run_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds_module, "RUNS_PER_PROCESS", 2)
+    numbers = range(1, 1 + 4 * 6, 4)
+    assert [summary.seed for summary in run_seeds(numbers, 2)] == list(numbers)
 
 
 def test_the_shortest_plan_that_fails_may_be_in_between() -> None:
