@@ -15,6 +15,7 @@ from skylog.cluster import BrokerImage, PartitionImage, TopicImage
 from skylog.cluster.elections import (
     ElectionRules,
     expand,
+    hand_over,
     imbalance,
     joining_offset,
     prefer,
@@ -191,6 +192,15 @@ def test_a_leader_that_is_copied_again_gives_up_its_leadership() -> None:
 def test_a_replica_is_not_copied_again_if_too_few_others_are_in_sync() -> None:
     for low in (partition(1, (1, 2)), partition(1, (1,), (2,)), partition(1, (1,))):
         assert withdraw(low, 1, TWO) is low
+
+
+def test_a_leader_hands_over_to_the_first_candidate_that_is_in_sync_and_live() -> None:
+    low = partition(1, (1, 2))
+    assert hand_over(low, 1, [3, 2], live(1, 2, 3)) == replace(low, leader=2, leader_epoch=6)
+    assert hand_over(low, 1, [3], live(1, 2, 3)) is low
+    assert hand_over(low, 1, [2], live(1, 3)) is low
+    assert hand_over(low, 1, [2], live(1, 2, stopping=[2])) is low
+    assert hand_over(low, 2, [1], live(1, 2)) is low, "it does not lead"
 
 
 def test_the_last_replica_in_sync_leaves_if_another_is_eligible() -> None:

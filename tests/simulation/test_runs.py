@@ -13,11 +13,12 @@ import sys
 import pytest
 
 from skylog.simulation import __main__ as command
+from skylog.simulation import seeds as seeds_module
 from skylog.simulation.__main__ import main
 from skylog.simulation.bugs import BUGS
 from skylog.simulation.drills import DRILLS
-from skylog.simulation.run import Result
-from skylog.simulation.seeds import run_seed
+from skylog.simulation.run import Result, Visit
+from skylog.simulation.seeds import run_seed, run_seeds
 from skylog.simulation.shrinking import shortest_plan
 from skylog.simulation.world import World
 from tests.proof import proof, some
@@ -33,6 +34,8 @@ ONCE_FAILED = {
     2254: "a crash brought back batches that a truncation had cut off, in a file before the recovery point",
     2201: "the run itself took records for lost that were deleted while it read them",
     1163: "a duplicate was refused while five later batches were stored, and was not recognized any more",
+    2080: "a damaged leader led on because too few were in sync without it, and nobody could catch up from it",
+    2216: "the run itself did not start a broker again that was still stopping when everything was healed",
     1171: "the state of groups was unavailable until a scrub found the damaged batch",
 }
 """Seeds that have found a defect of the broker."""
@@ -137,6 +140,26 @@ def test_a_run_can_be_stopped_at_a_time_of_its_trace(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(command, "enter_debugger", look)
     assert main(["--seed", "9", "--replay", "--at", "1003.5"]) == 0
     assert stopped == [1003.5]
+
+
+def test_a_broker_that_is_to_start_while_it_stops_starts_afterwards() -> None:
+    """A stop may take longer than the fault, and even than the storm: nobody else would start the broker."""
+
+    def restart(world: World) -> None:
+        world.machines[1].stop()
+        world.machines[1].start()
+
+    result = run_seed(2216, None, 0, Visit(1000.5, restart))
+    assert not result.violations, show(result)
+    happened = [line.split(maxsplit=1)[1] for line in result.trace.lines]
+    stopped = next(index for index, line in enumerate(happened) if re.fullmatch("broker-1 +has stopped", line))
+    assert re.fullmatch("broker-1 +starts", happened[stopped + 1])
+
+
+def test_more_seeds_than_the_first_processes_run_are_run_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds_module, "RUNS_PER_PROCESS", 2)
+    numbers = range(1, 1 + 4 * 6, 4)
+    assert [summary.seed for summary in run_seeds(numbers, 2)] == list(numbers)
 
 
 def test_the_shortest_plan_that_fails_may_be_in_between() -> None:

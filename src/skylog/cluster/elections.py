@@ -192,6 +192,15 @@ def withdraw(partition: PartitionImage, node_id: int, rules: ElectionRules) -> P
     return resigned if partition.leader == node_id else replace(resigned, leader_epoch=partition.leader_epoch + 1)
 
 
+def hand_over(partition: PartitionImage, node_id: int, candidates: Collection[int], brokers: Brokers) -> PartitionImage:
+    """Return a partition that the first candidate in sync leads in place of a broker. The broker stays in sync."""
+    if partition.leader == node_id:
+        for each in candidates:
+            if each in partition.in_sync_replicas and _is_active(each, brokers):
+                return _lead(partition, each)
+    return partition
+
+
 def _without(ids: tuple[int, ...], removed: Collection[int]) -> tuple[int, ...]:
     return tuple(each for each in ids if each not in removed)
 

@@ -37,6 +37,8 @@ class Machine:
         self.has_power = True
         self.is_wanted = True
         """Whether the broker is a member of the cluster, or will be as soon as it starts."""
+        self._stopping: Process | None = None
+        self._starts_again = False
         self._world = world
         self._settings = {**settings, "node.id": str(node_id)}
 
@@ -47,9 +49,11 @@ class Machine:
     # -- beginnings
 
     def start(self) -> None:
-        """Start the broker, on a machine with power."""
+        """Start the broker, on a machine with power. One that is stopping starts when it has stopped."""
         if self.process is not None or not self.is_wanted:
+            self._starts_again = self.process is not None and self.process is self._stopping
             return
+        self._starts_again = False
         if not self.has_power:
             self.has_power = True
             self._world.network.power_on(self.host)
@@ -108,6 +112,7 @@ class Machine:
         """Stop the broker in good order, however long that takes."""
         if self.process is not None and self.broker is not None and not self.process.is_paused:
             self._note("stops")
+            self._stopping = self.process
             self.process.call(self._world.loop.create_task, self._stop(self.process, self.broker))
             self.broker = None
 
@@ -119,6 +124,8 @@ class Machine:
             self._world.problems.append(f"broker {self.node_id} did not stop within 30 s")
         self._note("has stopped")
         self._end(process)
+        if self._starts_again:
+            self._world.later(0, self.start)
 
     def cut_power(self, rng: Random) -> None:
         """End the process without notice, and lose what is not on disk."""

@@ -7,10 +7,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import get_context
+from typing import Final
 
 from skylog.simulation.bugs import BUGS
 from skylog.simulation.run import Result, Undo, Visit, run_scenario
 from skylog.simulation.scenario import draw_scenario
+
+RUNS_PER_PROCESS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,14 @@ def undo_of(name: str | None) -> Undo | None:
 
 
 def run_seeds(seeds: Sequence[int], jobs: int, undone: str | None = None) -> Iterator[Summary]:
-    """Run seeds in several processes, each of which is replaced after some runs."""
+    """Run seeds in several processes, which are all replaced after some runs.
+
+    `max_tasks_per_child` would replace each by itself, but the pool can then hang (CPython's issue 115634).
+    """
     if jobs == 1:
         yield from (summarize(seed, undone) for seed in seeds)
         return
-    with ProcessPoolExecutor(jobs, max_tasks_per_child=20) as processes:
-        yield from processes.map(partial(summarize, undone=undone), seeds)
+    count = jobs * RUNS_PER_PROCESS
+    for start in range(0, len(seeds), count):
+        with ProcessPoolExecutor(jobs, get_context("spawn")) as processes:
+            yield from processes.map(partial(summarize, undone=undone), seeds[start : start + count])

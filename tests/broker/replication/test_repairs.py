@@ -92,9 +92,9 @@ async def replicated(pair: Pair) -> tuple[Replica, Replica]:
     return Replica(pair.leader, leader), Replica(pair.follower, follower)
 
 
-def run(test: Callable[[Replica, Replica], Awaitable[None]], path: Path) -> None:
+def run(test: Callable[[Replica, Replica], Awaitable[None]], path: Path, **config: str) -> None:
     async def with_brokers() -> None:
-        async with pair_of_brokers(path, **SMALL) as pair:
+        async with pair_of_brokers(path, **SMALL, **config) as pair:
             await test(*await replicated(pair))
 
     asyncio.run(with_brokers())
@@ -301,6 +301,30 @@ def test_a_replica_whose_log_is_compacted_differently_keeps_its_damage(tmp_path:
         assert (await follower.fetch(3)).error_code == ErrorCode.CORRUPT_MESSAGE
 
     run(test, tmp_path)
+
+
+def test_a_leader_that_cannot_be_copied_again_lets_a_replica_lead_that_has_compacted_the_damaged_batch(
+    tmp_path: Path,
+) -> None:
+    """Both must be in sync, so it cannot leave. Nobody could read the partition, and no follower catch up from it."""
+
+    async def test(leader: Replica, follower: Replica) -> None:
+        compacted = settings(
+            cleanup_policy="compact", min_cleanable_dirty_ratio=0, segment_bytes=20000, min_insync_replicas=2
+        )
+        for replica in (leader, follower):
+            replica.log.configure(compacted)
+        follower.log.recovery_point = follower.log.log_end_offset
+        await follower.broker.compactor.clean_one()
+        assert follower.log.size_bytes < leader.log.size_bytes
+        leader.damage(300)
+        await leader.scrub()
+        await until(lambda: follower.partition.is_leader)
+        assert present(follower.partition.image).in_sync_replicas == (LEADER, FOLLOWER)
+        await until(lambda: follower.log.high_watermark == follower.log.log_end_offset)
+        assert (await follower.fetch(0)).error_code == ErrorCode.NONE
+
+    run(test, tmp_path, min_insync_replicas="2")
 
 
 def test_a_repair_is_retried_when_the_other_replica_cannot_be_reached(

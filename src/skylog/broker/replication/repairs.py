@@ -6,7 +6,8 @@ request makes sure that both follow the same leader. What comes is written in pl
 `skylog.storage.repair`).
 
 It does not fit if one replica is compacted and the other is not. Then this replica leaves the in-sync set, is dropped,
-and copied from the leader again. If too few others are in sync for that, the damage stays reported.
+and copied from the leader again. If too few others are in sync for that, the damage stays reported. A leader lets one
+of them lead then: followers that need the damaged batches cannot catch up from this replica, but from that one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from skylog.broker.partition import Partition
 from skylog.cluster import BrokerImage, TopicImage
-from skylog.cluster.elections import withdraw
+from skylog.cluster.elections import hand_over, withdraw
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.net.peer import Peer
 from skylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -107,7 +108,7 @@ class Repairs:
 
     async def _repair(self, partition: Partition) -> bool:
         """Repair a partition from one replica after the other. Return whether no damage is left."""
-        is_misfit = False
+        misfits = []
         for source in self._sources(partition):
             if not partition.log.damages:
                 break
@@ -115,13 +116,17 @@ class Repairs:
                 await self._repair_from(source, partition)
             except (OSError, SkylogError) as error:
                 logger.warning("%s is not repaired from broker %d: %s", partition.name, source.node_id, error)
-                is_misfit |= isinstance(error, MisfitError)
-        if is_misfit and partition.log.config.is_compacted:
-            await self._withdraw(partition)
+                if isinstance(error, MisfitError):
+                    misfits.append(source.node_id)
+        if misfits and partition.log.config.is_compacted:
+            await self._withdraw(partition, misfits)
         return not partition.log.damages
 
-    async def _withdraw(self, partition: Partition) -> None:
-        """Leave the in-sync set, to copy the replica again. Raises SkylogError."""
+    async def _withdraw(self, partition: Partition, others: list[int]) -> None:
+        """Leave the in-sync set, to copy the replica again, or at least let one of the others lead.
+
+        Raises SkylogError.
+        """
         metadata, node_id = self._broker.metadata, self._broker.identity.node_id
         topic = metadata.image.topics.get(partition.name.topic)
         if topic is None or topic.topic_id != partition.topic_id:
@@ -129,10 +134,13 @@ class Repairs:
 
         def decide(now: TopicImage) -> TopicImage:
             index, partitions = partition.name.partition, list(now.partitions)
-            partitions[index] = withdraw(partitions[index], node_id, self._broker.election_rules(now))
-            if partitions[index] is now.partitions[index]:
+            image, then = partitions[index], "this replica is dropped"
+            partitions[index] = withdraw(image, node_id, self._broker.election_rules(now))
+            if partitions[index] is image:
+                partitions[index], then = hand_over(image, node_id, others, metadata.image.brokers), "one of them leads"
+            if partitions[index] is image:
                 return now
-            logger.error("%s: others have compacted what is damaged here, so this replica is dropped", partition.name)
+            logger.error("%s: others have compacted what is damaged here, so %s", partition.name, then)
             return dataclasses.replace(now, partitions=tuple(partitions))
 
         partition.must_copy_again = True
