@@ -231,20 +231,28 @@ class TransactionsAgainstList(RuleBasedStateMachine):
             path.unlink()
         self.has_lost_state = True
         self.crash(forgets_flush=False)
-        # Transactions that began in dropped segments, and have batches only there, are not known to be open.
+        # Transactions that began in dropped segments begin with what is left of them, if anything is. They may have
+        # ended: without a replicated marker they still hold readers up.
         base_offset = self.log.segments[0].base_offset
-        for producer in self.producers.values():
-            transaction = producer.transaction
-            if transaction is not None and transaction.first_offset < base_offset:
-                self._begin_later(producer, transaction, base_offset)
+        for each in self.stored:
+            transaction = each.transaction
+            if transaction is not None and transaction.first_offset < base_offset and self._is_unstable(transaction):
+                self._begin_later(transaction, base_offset)
 
-    def _begin_later(self, producer: Producer, transaction: Transaction, base_offset: int) -> None:
-        left = [each for each in self.stored if each.transaction is transaction and each.base_offset >= base_offset]
+    def _is_unstable(self, transaction: Transaction) -> bool:
+        return transaction.end is None or transaction.end >= self.high_watermark
+
+    def _begin_later(self, transaction: Transaction, base_offset: int) -> None:
+        own = [each for each in self.stored if each.transaction is transaction]
+        left = [each for each in own if each.base_offset >= base_offset and not each.is_marker]
         if left:
             transaction.first_offset = left[0].base_offset
-        else:
-            producer.transaction = None
-            transaction.end, transaction.commits = -1, True
+            return
+        for each in own:
+            each.transaction = None
+        for producer in self.producers.values():
+            if producer.transaction is transaction:
+                producer.transaction = None
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
@@ -309,7 +317,7 @@ class TransactionsAgainstList(RuleBasedStateMachine):
         open_offsets = [
             each.transaction.first_offset
             for each in self.stored
-            if each.transaction and (each.transaction.end is None or each.transaction.end >= self.high_watermark)
+            if each.transaction and self._is_unstable(each.transaction)
         ]
         return min([self.high_watermark, *(max(offset, self.start) for offset in open_offsets)])
 
