@@ -47,6 +47,8 @@ COMMANDS = [
     ["audit", "verify"],
     *(["users", name] for name in ("add", "list", "remove")),
     *(["acls", name] for name in ("add", "list", "remove", "check")),
+    *(["quotas", name] for name in ("set", "list", "remove")),
+    *(["mirror", name] for name in ("create", "list", "describe", "pause", "resume", "promote", "delete")),
     ["secure"],
 ]
 

@@ -26,8 +26,11 @@ REMOVED_IN_KAFKA_4: set[tuple[str, int]] = {
     for api in ("DescribeConfigs", "DescribeLogDirs", "WriteTxnMarkers")
     for kind in ("Request", "Response")
 }
-MISSING_IN_KIO: set[tuple[str, int]] = REMOVED_IN_KAFKA_4
-MISSING_IN_KAFKA_PYTHON: set[tuple[str, int]] = REMOVED_IN_KAFKA_4 | {
+OF_SKYLOG: set[tuple[str, int]] = {
+    (f"{api}Mirrors{kind}", 0) for api in ("Describe", "Alter") for kind in ("Request", "Response")
+}
+MISSING_IN_KIO: set[tuple[str, int]] = REMOVED_IN_KAFKA_4 | OF_SKYLOG
+MISSING_IN_KAFKA_PYTHON: set[tuple[str, int]] = (REMOVED_IN_KAFKA_4 | OF_SKYLOG) | {
     (f"ConsumerGroup{api}{kind}", version)
     for api in ("Heartbeat", "Describe")
     for kind in ("Request", "Response")

@@ -14,8 +14,6 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from skylog.broker.mirroring.copier import MirrorCopier
-from skylog.broker.mirroring.source import Source
 from skylog.broker.partition import Partition
 from skylog.cluster import ClusterImage, MetadataStore
 from skylog.cluster.metadata import PRODUCER_ID_BLOCK
@@ -26,6 +24,7 @@ from skylog.replication.mirror import Mirror, MirrorTopic, TopicState
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
+    from skylog.broker.mirroring.copier import MirrorCopier
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +118,8 @@ class Mirrors:
             raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, f"there is a mirror '{mirror.name}' already")
         try:
             mirror.check()
+            from skylog.broker.mirroring.source import Source  # a broker without mirrors starts without it
+
             source = Source(mirror, f"skylog-mirror-{mirror.name}")
             try:
                 self.check_source((await source.load()).cluster_id)
@@ -186,6 +187,8 @@ class Mirrors:
                 copier.update(mirror)
         for name, mirror in self._mirrors.items():
             if name not in self._copiers and not mirror.is_paused:
+                from skylog.broker.mirroring.copier import MirrorCopier  # a broker without mirrors starts without it
+
                 self._copiers[name] = MirrorCopier(self._broker, self, mirror)
         for topic in self._owners:
             for partition in self._broker.replicas.of_topic(topic):
