@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,15 +95,25 @@ class Secured:
         return certificates.write(self.folder / f"java-{way}.properties", "\n".join(lines))
 
 
+_running = ExitStack()
+
+
 @pytest.fixture(scope="session")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
     folder = tmp_path_factory.mktemp("secured")
     own = certificates.client(USER)
     certificates.write(folder / "own.pem", own.key, own.certificate)
-    with BrokerThread(folder / "data", settings_in(folder) | SETTINGS | LISTENERS) as thread:
-        stored = {MECHANISM: Credential.of_password(Mechanism.SCRAM_SHA_512, PASSWORD).to_value()}
-        thread.run(thread.broker.users.change(USER, lambda _: stored))
-        yield Secured(thread, folder)
+    thread = _running.enter_context(BrokerThread(folder / "data", settings_in(folder) | SETTINGS | LISTENERS))
+    stored = {MECHANISM: Credential.of_password(Mechanism.SCRAM_SHA_512, PASSWORD).to_value()}
+    thread.run(thread.broker.users.change(USER, lambda _: stored))
+    return Secured(thread, folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def the_broker_ends_with_this_file() -> Iterator[None]:
+    """It is a thread of this process, and a simulation replaces clock and chance for all threads."""
+    yield
+    _running.close()
 
 
 @pytest.fixture(scope="session")

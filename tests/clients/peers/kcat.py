@@ -20,6 +20,7 @@ _CODE_OF_TEXT = {
     "Message size too large": Code.MESSAGE_TOO_LARGE,
     "Unknown topic or partition": Code.UNKNOWN_TOPIC_OR_PARTITION,
     "Invalid topic": Code.INVALID_TOPIC_EXCEPTION,
+    "Local: Unknown topic": Code.INVALID_TOPIC_EXCEPTION,  # the broker has refused the name before the first message
 }
 
 
