@@ -107,6 +107,23 @@ class WholeFiles(LoadScopeScheduling):
             return "Spark: jobs"
         return "Spark: source and sink"
 
+    def remove_node(self, node: Any) -> str | None:
+        """Fails the test that ended its worker, and hands the rest of its files to the others.
+
+        xdist would give that test to the next worker, which it ends as well; and a file without tests left to run
+        would keep a worker waiting for ever.
+        """
+        files = self.assigned_work[node]
+        culprit = next(((file, test) for file in files.values() for test, is_done in file.items() if not is_done), None)
+        if culprit is None:
+            return super().remove_node(node)  # type: ignore[no-any-return]
+        file, test = culprit
+        file[test] = True
+        for scope in [scope for scope, tests in files.items() if all(tests.values())]:
+            del files[scope]
+        super().remove_node(node)
+        return test
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:
     config.option.loadscopereorder = False  # in the order of collection, not by the number of tests
