@@ -20,9 +20,7 @@ def test_a_test_that_ends_its_worker_fails_once_and_the_others_run(tmp_path: Pat
         (tmp_path / f"test_harmless_{number}.py").write_text(HARMLESS)
 
     command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "-c", "/dev/null", tmp_path]
-    run = subprocess.run(
-        [*map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
+    run = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
     assert "2 failed, 14 passed" in run.stdout, run.stdout + run.stderr
     assert run.returncode == 1
