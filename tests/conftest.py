@@ -116,13 +116,14 @@ class WholeFiles(LoadScopeScheduling):
         files = self.assigned_work[node]
         culprit = next(((file, test) for file in files.values() for test, is_done in file.items() if not is_done), None)
         if culprit is None:
-            return super().remove_node(node)  # type: ignore[no-any-return]
+            super().remove_node(node)
+            return None
         file, test = culprit
         file[test] = True
         for scope in [scope for scope, tests in files.items() if all(tests.values())]:
             del files[scope]
         super().remove_node(node)
-        return test
+        return str(test)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:
