@@ -20,16 +20,16 @@ from uuid import UUID
 from skylog.broker.api import Context
 from skylog.broker.config import BrokerConfig
 from skylog.broker.partition import Partition
-from skylog.broker.replication.throttles import bounded_delay_s, names_replica
+from skylog.broker.replication.follower_slot import FollowerSlot
+from skylog.broker.replication.throttles import bounded_delay_s
 from skylog.cluster import ClusterImage
 from skylog.errors import ErrorCode, KafkaError
-from skylog.model import NO_EPOCH
 from skylog.net import PendingReply, Reply
 from skylog.protocol.apis import ApiKey
-from skylog.protocol.fetch_hot import FetchCall, PartitionAnswer, PartitionCall, answer_tags, fetch_reply
+from skylog.protocol.fetch_hot import FetchCall, PartitionAnswer, PartitionCall, fetch_reply
 from skylog.replication import divergence
 from skylog.replication.token_bucket import TokenBucket
-from skylog.storage import FileSlice, Log, LogConfig, UncheckedError, plan_scrub
+from skylog.storage import Log, UncheckedError, plan_scrub
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
@@ -116,10 +116,10 @@ class FollowerSession:
         self._sent = sent
         self.session_id = random.randint(1, _LAST_EPOCH)
         self.epoch = 0
-        self._slots: dict[tuple[UUID, int], _Slot] = {}
-        self._marked: dict[_Slot, None] = {}
+        self._slots: dict[tuple[UUID, int], FollowerSlot] = {}
+        self._marked: dict[FollowerSlot, None] = {}
         self._bucket = bucket
-        self._held: dict[_Slot, None] = {}
+        self._held: dict[FollowerSlot, None] = {}
         self._parked: _ParkedRequest | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -174,7 +174,7 @@ class FollowerSession:
         assert isinstance(topic, UUID)
         slot = self._slots.get((topic, row.partition))
         if slot is None:
-            slot = self._slots[topic, row.partition] = _Slot(self, topic)
+            slot = self._slots[topic, row.partition] = FollowerSlot(self, topic)
         slot.begin(row)
         try:
             partition = self._find(topic, row)
@@ -193,7 +193,7 @@ class FollowerSession:
         partition.check_epoch(row.leader_epoch)
         return partition
 
-    def _record(self, slot: _Slot, partition: Partition, row: PartitionCall, incarnation: int) -> None:
+    def _record(self, slot: FollowerSlot, partition: Partition, row: PartitionCall, incarnation: int) -> None:
         """Let the partition know the follower's position, unless the logs diverge before it (KAFKA-13141)."""
         leading, log = partition.leading, partition.log
         progress = leading.followers.get(self._node_id) if leading is not None else None
@@ -218,13 +218,13 @@ class FollowerSession:
 
     # -- what to send
 
-    def mark(self, slot: _Slot) -> None:
+    def mark(self, slot: FollowerSlot) -> None:
         """Called when a partition has something to send."""
         self._marked[slot] = None
         if self._parked is not None:
             self._parked.wake(self._loop)
 
-    def mark_later(self, slot: _Slot) -> None:
+    def mark_later(self, slot: FollowerSlot) -> None:
         """Called when a partition has another high watermark."""
         self._marked[slot] = None
         if self._parked is not None:
@@ -238,7 +238,7 @@ class FollowerSession:
         come soon.
         """
         found: dict[UUID, list[PartitionAnswer]] = {}
-        waiting: list[_Slot] = []
+        waiting: list[FollowerSlot] = []
         limit_bytes = left_bytes = min(max_bytes, self._broker.config.broker.fetch_max_bytes)
         for slot in list(self._marked):
             if left_bytes <= 0 and found:
@@ -258,7 +258,9 @@ class FollowerSession:
                 found.setdefault(slot.topic_id, []).append(answer)
         return found
 
-    def _answer(self, slot: _Slot, left_bytes: int, at_least_one: bool, needs_records: bool) -> PartitionAnswer | None:
+    def _answer(
+        self, slot: FollowerSlot, left_bytes: int, at_least_one: bool, needs_records: bool
+    ) -> PartitionAnswer | None:
         """Return what a partition has to send, or None if there is nothing new, or only watermarks."""
         partition, row = slot.partition, slot.row
         if partition is not None and not (partition.is_leader and partition.leader_epoch == row.leader_epoch):
@@ -287,7 +289,7 @@ class FollowerSession:
                 self._marked[slot] = None  # its next batch does not fit
         return slot.answer(partition, records, needs_records)
 
-    def _hold(self, slot: _Slot) -> bool:
+    def _hold(self, slot: FollowerSlot) -> bool:
         """Hold a throttled slot back if the rate is exceeded. Return whether it is."""
         delay_s = bounded_delay_s(self._bucket, self._broker.clock.monotonic())
         if not delay_s:
@@ -303,13 +305,13 @@ class FollowerSession:
             if slot.partition is not None:
                 self.mark(slot)
 
-    def _check(self, slot: _Slot, partition: Partition, unchecked: UncheckedError) -> None:
+    def _check(self, slot: FollowerSlot, partition: Partition, unchecked: UncheckedError) -> None:
         """Have batches checked before they are sent. The slot is marked again afterwards."""
         task = asyncio.create_task(self._run_check(slot, partition, unchecked))
         self._checking.add(task)
         task.add_done_callback(self._checking.discard)
 
-    async def _run_check(self, slot: _Slot, partition: Partition, unchecked: UncheckedError) -> None:
+    async def _run_check(self, slot: FollowerSlot, partition: Partition, unchecked: UncheckedError) -> None:
         try:
             await self._broker.checks.run(partition.log, unchecked)
         except KafkaError as error:
@@ -360,130 +362,6 @@ def _check_again(log: Log, offset: int) -> None:
     part = plan_scrub(log, offset, 1, log.log_end_offset)
     if part is not None:
         raise UncheckedError(part)
-
-
-class _Slot:
-    """A partition in a session: the follower's last row, and what was sent for it.
-
-    After records were sent, or an error, the slot `is_in_flight` until the follower sends its row again. If it asks
-    for the same records, it has rejected them: the slot `is_suspect` until they have been checked.
-    """
-
-    __slots__ = (
-        "_config",
-        "_epoch",
-        "_is_named",
-        "_sent",
-        "_session",
-        "diverging",
-        "error",
-        "is_in_flight",
-        "is_suspect",
-        "partition",
-        "row",
-        "topic_id",
-    )
-
-    row: PartitionCall
-
-    def __init__(self, session: FollowerSession, topic_id: UUID) -> None:
-        self._session = session
-        self.topic_id = topic_id
-        self.partition: Partition | None = None
-        self._epoch = NO_EPOCH
-        self._sent = (-1, -1)  # high watermark and log start offset
-        self._config: LogConfig | None = None  # by which `_is_named` was computed
-        self._is_named = False
-        self.is_in_flight = False
-
-    def begin(self, row: PartitionCall) -> None:
-        """Note the follower's row. In a new epoch it ignores answers to the row before, so nothing counts as sent."""
-        if row.leader_epoch != self._epoch:
-            self._epoch = row.leader_epoch
-            self._sent = (-1, -1)
-        had_records = self.is_in_flight and self.error is None and self.diverging is None
-        self.is_suspect = had_records and row.offset == self.row.offset
-        self.row = row
-        self.is_in_flight = False
-        self.error: KafkaError | None = None
-        self.diverging: tuple[int, int] | None = None
-
-    def attach(self, partition: Partition) -> None:
-        """Follow the appends and the high watermark of a partition."""
-        if self.partition is not partition:
-            self.detach()
-            self.partition = partition
-            self._sent = (-1, -1)
-            partition.wait_for_end(self._grown)
-            partition.wait_for_watermark(self._committed)
-
-    def detach(self) -> None:
-        if self.partition is not None:
-            self.partition.stop_waiting(self._grown)
-            self.partition.stop_waiting(self._committed)
-            self.partition = None
-
-    def is_throttled(self, leader_id: int, follower_id: int) -> bool:
-        """Whether the topic throttles this leader, and the follower is not in sync."""
-        assert self.partition is not None
-        config, leading = self.partition.log.config, self.partition.leading
-        if config is not self._config:
-            self._config = config
-            self._is_named = names_replica(config.leader_replication_throttled_replicas, self.row.partition, leader_id)
-        return self._is_named and leading is not None and follower_id not in leading.in_sync
-
-    def _grown(self, _: int) -> None:
-        if not self.is_in_flight:
-            self._session.mark(self)
-
-    def _committed(self, _: int) -> None:
-        self._session.mark_later(self)
-
-    def failed(self) -> PartitionAnswer:
-        """Return the answer with the error of this slot, and the offsets that a follower out of range needs."""
-        self.is_in_flight = True
-        code = self.error.code if self.error is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if code is not ErrorCode.OFFSET_OUT_OF_RANGE or self.partition is None:
-            return PartitionAnswer(self.row.partition, code, -1, -1, -1, None, 0)
-        log = self.partition.log
-        return PartitionAnswer(
-            self.row.partition, code, log.high_watermark, log.last_stable_offset, log.log_start_offset, None, 0
-        )
-
-    @property
-    def has_watermarks(self) -> bool:
-        """Whether the follower does not have the present watermarks."""
-        if self.partition is None:
-            return False
-        log = self.partition.log
-        return self._sent != (log.high_watermark, log.log_start_offset)
-
-    def answer(
-        self, partition: Partition, records: FileSlice | None, needs_records: bool = False
-    ) -> PartitionAnswer | None:
-        """Return the answer with records, a diverging epoch or new watermarks; None if there are none of these.
-
-        With `needs_records`, watermarks alone are not enough.
-        """
-        log = partition.log
-        length = records.length if records is not None else 0
-        state = log.high_watermark, log.log_start_offset
-        if not length and self.diverging is None and (needs_records or state == self._sent):
-            return None
-        self._sent = state
-        if length or self.diverging is not None:
-            self.is_in_flight = True
-        tags = answer_tags(self.diverging) if self.diverging is not None else b"\0"
-        return PartitionAnswer(
-            self.row.partition,
-            0,
-            log.high_watermark,
-            log.last_stable_offset,
-            log.log_start_offset,
-            records if length else None,
-            length,
-            tags,
-        )
 
 
 class _ParkedRequest:
