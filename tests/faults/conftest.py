@@ -10,14 +10,17 @@ from ..broker.process import BrokerProcess
 from ..broker.raw import RawClient
 from .neighbour import Neighbour
 
-IDLE_MS = 6000
 MAX_RSS_BYTES = 400 * 1024 * 1024
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """It must live through the whole module, in bounded memory and without a traceback."""
-    process = BrokerProcess(tmp_path_factory.mktemp("faults") / "data", {"connections.max.idle.ms": str(IDLE_MS)})
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """It must live through the whole module, in bounded memory and without a traceback.
+
+    A module may have settings of its own: `BROKER_SETTINGS`.
+    """
+    settings = getattr(request.module, "BROKER_SETTINGS", {})
+    process = BrokerProcess(tmp_path_factory.mktemp("faults") / "data", settings)
     with process:
         yield process
         assert process.is_running

@@ -19,11 +19,12 @@ from tests.patience import patience
 from ..broker.conftest import create_topic
 from ..broker.process import BrokerProcess, BrokerThread, until
 from ..broker.raw import ClosedByBrokerError, RawClient, batch_of, fetch_request, produce_request, values_in
-from .conftest import IDLE_MS
 from .neighbour import Neighbour
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
 
+IDLE_MS = 6000
+BROKER_SETTINGS = {"connections.max.idle.ms": str(IDLE_MS)}
 MIB = 1024 * 1024
 HUNDRED_MIB = 100 * MIB
 
