@@ -125,6 +125,11 @@ class WholeFiles(LoadScopeScheduling):
         super().remove_node(node)
         return str(test)
 
+    def _reschedule(self, node: Any) -> None:
+        """Leave out a worker that is still collecting, in place of one that died: it is not ready for tests."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:
     config.option.loadscopereorder = False  # in the order of collection, not by the number of tests
