@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import sys
 import tempfile
 import time
 from multiprocessing.connection import Connection
@@ -34,7 +35,10 @@ _FIGURES = {
 
 
 def run(options: Options) -> Report:
-    rows = [_attack(name, attack, options) for name, attack in ATTACKS.items()]
+    rows = []
+    for name, attack in ATTACKS.items():
+        print(name, file=sys.stderr, flush=True)
+        rows.append(_attack(name, attack, options))
     return _report(rows)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka import Consumer, Producer
 
 from skylog.client import (
     Admin,
@@ -25,9 +24,14 @@ from skylog.client import (
     OffsetMove,
     OffsetRange,
     ResetTo,
+    group_requests,
 )
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
+from skylog.protocol.find_coordinator import Coordinator
+from skylog.protocol.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from skylog.protocol.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.broker.raw import RawClient
 from tests.cli.conftest import running_broker, until
 
 _numbers = itertools.count()
@@ -164,22 +168,46 @@ def test_a_group_with_an_unreachable_coordinator_is_not_listed_and_describing_it
     sound, lost = f"sound-{topic}", f"lost-{topic}"
     for name in (sound, lost):
         reset(groups, name, topic, 1)
-    fetch = groups._fetch_commits
+    find = group_requests.find_coordinators
 
-    def fetch_all_but_one(names: Sequence[str]) -> dict[str, Future[Any]]:
-        """Simulate the library's answer for an unreachable coordinator: a single broker cannot be half down."""
-        fetched = fetch(names)
-        if lost in fetched:
-            fetched[lost] = Future()
-            fetched[lost].set_exception(KafkaException(LibraryError(LibraryError._TIMED_OUT)))
-        return fetched
+    async def find_all_but_one(brokers: Any, names: Any, *limits: Any) -> list[Coordinator]:
+        """Let the coordinator of one group be at an address without a broker: a single broker cannot be half down."""
+        found = await find(brokers, names, *limits)
+        return [dataclasses.replace(row, port=1) if row.key == lost else row for row in found]
 
-    monkeypatch.setattr(groups, "_fetch_commits", fetch_all_but_one)
+    monkeypatch.setattr(group_requests, "find_coordinators", find_all_but_one)
     listed = {group.name for group in groups.list_groups()}
     assert sound in listed
     assert lost not in listed
     with pytest.raises(BrokerUnreachableError):
-        groups.describe_groups([lost])
+        ConsumerGroups(Connection(groups._connection.bootstrap, timeout_s=1)).describe_groups([lost])
+
+
+@pytest.mark.parametrize("assignment", [b"x", b"\0\1\x7f\xff\xff\xff", b"\xff\xff", bytes(900_000)], ids=len)
+def test_an_assignment_that_cannot_be_parsed_ends_nobody(
+    groups: ConsumerGroups, bootstrap: str, topic: str, assignment: bytes
+) -> None:
+    """librdkafka aborts the process, and with it the console and the command line."""
+    name = f"odd-{topic}-{len(assignment)}"
+    with RawClient(int(bootstrap.rpartition(":")[2])) as client:
+        join = JoinGroupRequest(
+            group_id=name,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        joined = client.ask(join, 3)
+        mine = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assignment)
+        sync = SyncGroupRequest(
+            group_id=name, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[mine]
+        )
+        assert client.ask(sync, 3).error_code == 0
+        [group] = groups.describe_groups([name])
+        assert name in {each.name for each in groups.list_groups()}
+    assert (group.state, group.protocol) == ("Stable", "range")
+    assert [member.partitions for member in group.members] == [()]
 
 
 def test_of_many_active_members_some_are_named() -> None:

@@ -18,6 +18,10 @@ class BrokerUnreachableError(SkylogError):
         self.bootstrap = bootstrap
 
 
+class CoordinatorUnreachableError(BrokerUnreachableError):
+    """The coordinator of a group does not answer. The cluster may be about to choose another one."""
+
+
 class TopicNotFoundError(KafkaError):
     """The cluster has no such topic. `nearest` are existing topics with similar names."""
 

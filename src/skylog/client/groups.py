@@ -10,27 +10,24 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, ConsumerGroupType, KafkaException
-from confluent_kafka import TopicPartition as LibraryPartition
+from confluent_kafka import KafkaException
 
 from skylog.client.admin import Admin
+from skylog.client.cluster_requests import brokers_of
 from skylog.client.connection import Connection
-from skylog.client.errors import BrokerUnreachableError, TopicNotFoundError
+from skylog.client.errors import BrokerUnreachableError, CoordinatorUnreachableError, TopicNotFoundError
 from skylog.client.group import (
-    CLASSIC,
-    CONSUMER,
     ConsumerGroup,
-    GroupMember,
     GroupNotFoundError,
-    GroupPartition,
     OffsetMove,
     ResetPlan,
     ResetTo,
 )
+from skylog.client.group_snapshot import GroupSnapshot
+from skylog.client.library_groups import LibraryGroups
 from skylog.client.topic import OffsetRange, Topic
 from skylog.errors import ConfigError, ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
@@ -40,15 +37,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
-SHORT_TIMEOUT_S: Final = 5.0
-"""For what a description can do without."""
 _COORDINATOR_LOADING: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
-_STATES: Final = {
-    ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
-    ConsumerGroupState.COMPLETING_REBALANCING: "CompletingRebalance",
-}
 
 
 class ConsumerGroups:
@@ -77,39 +68,13 @@ class ConsumerGroups:
         for group in groups:
             if not group.exists:
                 raise GroupNotFoundError(group.name, self._retry(self._names))
-        return [self._with_epochs(group) if group.type == CONSUMER else group for group in groups]
-
-    def _with_epochs(self, group: ConsumerGroup) -> ConsumerGroup:
-        """Add the epochs, which librdkafka does not return, and the states that it does not know."""
-        coordinator = self._coordinators.get(group.name)
-        if coordinator is None:
-            return group
-        from skylog.client.peer_requests import group_epochs
-
-        try:
-            security = self._connection.peer_security()
-        except ConfigError:  # a mechanism that only librdkafka has
-            return group
-        found = group_epochs(*coordinator, group.name, SHORT_TIMEOUT_S, security)
-        if found is None:
-            return group
-        return replace(
-            group,
-            state=found.state,
-            members=tuple(replace(each, epoch=found.members.get(each.member_id)) for each in group.members),
-            epoch=found.epoch,
-            target_epoch=found.target_epoch,
-        )
+        return groups
 
     def committed_metadata(self) -> dict[str, dict[TopicPartition, str]]:
         """Return the non-empty metadata of committed offsets, by group and partition."""
         self._topics()
-        commits = self._retry(lambda: self._commits(self._names()))
-        return {
-            name: {TopicPartition(row.topic, row.partition): row.metadata for row in rows if row.metadata}
-            for name, rows in commits.items()
-            if any(row.metadata for row in rows)
-        }
+        snapshots = self._retry(lambda: self._snapshots(self._names()))
+        return {each.name: dict(each.metadata) for each in snapshots if each.metadata}
 
     # -- changing
 
@@ -211,7 +176,7 @@ class ConsumerGroups:
         """Return groups, including those that do not exist (in state Dead)."""
         return self._groups(self._retry(partial(self._snapshots, names)), topics)
 
-    def _groups(self, snapshots: Sequence[_GroupSnapshot], topics: Mapping[str, Topic]) -> list[ConsumerGroup]:
+    def _groups(self, snapshots: Sequence[GroupSnapshot], topics: Mapping[str, Topic]) -> list[ConsumerGroup]:
         led = {
             TopicPartition(topic.name, partition.index)
             for topic in topics.values()
@@ -222,15 +187,15 @@ class ConsumerGroups:
         ranges = self._admin.reachable_offset_ranges(sorted(read & led))
         return [snapshot.group(topics, ranges) for snapshot in snapshots]
 
-    def _snapshots(self, names: Sequence[str]) -> list[_GroupSnapshot]:
+    def _snapshots(self, names: Sequence[str]) -> list[GroupSnapshot]:
         found, errors = self._try_snapshots(names)
         for error in errors.values():
             raise error
         return list(found.values())
 
-    def _reachable_snapshots(self, names: Sequence[str]) -> list[_GroupSnapshot]:
+    def _reachable_snapshots(self, names: Sequence[str]) -> list[GroupSnapshot]:
         """Return the available groups; waits for coordinators that are still loading."""
-        found: dict[str, _GroupSnapshot] = {}
+        found: dict[str, GroupSnapshot] = {}
         errors: dict[str, SkylogError] = {}
 
         def attempt() -> None:
@@ -256,62 +221,22 @@ class ConsumerGroups:
         self._client = self._connection.admin_client()
         self._admin = Admin(self._connection, self._client)
 
-    def _try_snapshots(self, names: Sequence[str]) -> tuple[dict[str, _GroupSnapshot], dict[str, SkylogError]]:
+    def _try_snapshots(self, names: Sequence[str]) -> tuple[dict[str, GroupSnapshot], dict[str, SkylogError]]:
         """Return the groups by name, and the errors of the others."""
         if not all(names):
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
         if not names:
             return {}, {}
-        descriptions, errors = self._try_descriptions(names)
-        fetched = self._fetch_commits(list(descriptions))
-        found: dict[str, _GroupSnapshot] = {}
-        for name, description in descriptions.items():
-            try:
-                rows = self._commits_of(name, fetched)
-            except SkylogError as error:
-                errors[name] = error
-            else:
-                committed = {TopicPartition(row.topic, row.partition): row.offset for row in rows if row.offset >= 0}
-                found[name] = _GroupSnapshot(description, committed)
-        return found, errors
+        try:
+            security = self._connection.peer_security()
+        except ConfigError:  # a mechanism that only librdkafka has
+            return LibraryGroups(self._connection, self._client).read(names)
+        from skylog.client.group_requests import read_groups
 
-    def _try_descriptions(self, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, SkylogError]]:
-        """Return the library's descriptions by name, and the errors of the others."""
-        timeout_s = self._connection.timeout_s
-        described = self._client.describe_consumer_groups(list(names), request_timeout=timeout_s) if names else {}
-        found: dict[str, Any] = {}
-        errors: dict[str, SkylogError] = {}
-        for name in names:
-            try:
-                found[name] = self._result(described[name], f"cannot describe group '{name}'")
-                if found[name].coordinator is not None:
-                    self._coordinators[name] = (found[name].coordinator.host, found[name].coordinator.port)
-            except SkylogError as error:
-                errors[name] = error
-        return found, errors
-
-    def _commits(self, names: Sequence[str]) -> dict[str, Sequence[LibraryPartition]]:
-        for error in self._try_descriptions(names)[1].values():
-            raise error
-        fetched = self._fetch_commits(names)
-        return {name: self._commits_of(name, fetched) for name in names}
-
-    def _fetch_commits(self, names: Sequence[str]) -> dict[str, Future[Any]]:
-        """Request the offsets of groups, whose coordinators have just answered to this client.
-
-        librdkafka 2.16 crashes if a broker answers that it is not the coordinator.
-        """
-        fetched: dict[str, Future[Any]] = {}
-        for name in names:  # the library accepts one group at a time
-            asked = [ConsumerGroupTopicPartitions(name)]
-            fetched |= self._client.list_consumer_group_offsets(asked, request_timeout=self._connection.timeout_s)
-        return fetched
-
-    def _commits_of(self, name: str, fetched: Mapping[str, Future[Any]]) -> Sequence[LibraryPartition]:
-        rows: Sequence[LibraryPartition] = self._result(
-            fetched[name], f"cannot read the offsets of group '{name}'"
-        ).topic_partitions
-        return rows
+        brokers = brokers_of(self._connection.metadata(self._client))
+        read = read_groups(brokers, names, self._connection.timeout_s, security)
+        self._coordinators.update(read.coordinators)
+        return read.found, read.errors
 
     def _targets(
         self, group: ConsumerGroup, to: ResetTo, value: int, offsets: Mapping[TopicPartition, OffsetRange]
@@ -335,10 +260,11 @@ class ConsumerGroups:
         while True:
             try:
                 return attempt()
-            except KafkaError as error:
-                if error.code not in _COORDINATOR_LOADING or time.monotonic() > deadline:
+            except (KafkaError, CoordinatorUnreachableError) as error:
+                is_lasting = isinstance(error, KafkaError) and error.code not in _COORDINATOR_LOADING
+                if is_lasting or time.monotonic() > deadline:
                     raise
-                if error.code is ErrorCode.NOT_COORDINATOR:
+                if not isinstance(error, KafkaError) or error.code is ErrorCode.NOT_COORDINATOR:
                     self._renew_client()
             time.sleep(RETRY_S)
 
@@ -347,72 +273,6 @@ class ConsumerGroups:
             return future.result(self._connection.timeout_s + 1)
         except KafkaException as error:
             raise self._connection.error(error, doing) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _GroupSnapshot:
-    """The library's description of a group and its committed offsets, without the offsets of the logs.
-
-    Commits are read before the end offsets of the logs, so that a running consumer never appears to be past the end.
-    """
-
-    description: Any
-    committed: Mapping[TopicPartition, int]
-
-    def members(self) -> list[GroupMember]:
-        return [
-            GroupMember(
-                row.member_id,
-                row.client_id,
-                row.host.removeprefix("/"),
-                row.group_instance_id,
-                _sorted(row.assignment),
-                _sorted(row.target_assignment) if self.type == CONSUMER and row.target_assignment else None,
-            )
-            for row in self.description.members
-        ]
-
-    @property
-    def type(self) -> str:
-        return CONSUMER if self.description.type is ConsumerGroupType.CONSUMER else CLASSIC
-
-    def partitions(self, topics: Mapping[str, Topic]) -> set[TopicPartition]:
-        """Return the partitions that the group reads: those assigned or committed.
-
-        Members that subscribe share all partitions of a topic, so those without a commit belong to the group too, even
-        after the members have left. A group of consumers that assign partitions themselves has only those.
-        """
-        read = {key for member in self.members() for key in member.partitions} | self.committed.keys()
-        if self.description.is_simple_consumer_group:
-            return read
-        names = {key.topic for key in read} & topics.keys()
-        return read.union(*(topics[name].topic_partitions for name in names))
-
-    def group(self, topics: Mapping[str, Topic], ranges: Mapping[TopicPartition, OffsetRange]) -> ConsumerGroup:
-        members = self.members()
-        readers = {key: member for member in members for key in member.partitions}
-        return ConsumerGroup(
-            self.description.group_id,
-            self._state(),
-            self.description.partition_assignor or None,
-            tuple(members),
-            tuple(
-                GroupPartition(key, self.committed.get(key), ranges.get(key), readers.get(key))
-                for key in sorted(self.partitions(topics))
-            ),
-            self.type,
-        )
-
-    def _state(self) -> str:
-        state = self.description.state
-        if self.type == CONSUMER and state is ConsumerGroupState.UNKNOWN:
-            return "Reconciling"  # or Assigning; librdkafka knows neither
-        name: str = _STATES.get(state, state.name.capitalize())
-        return name
-
-
-def _sorted(assignment: Any) -> tuple[TopicPartition, ...]:
-    return tuple(sorted(TopicPartition(each.topic, each.partition) for each in assignment.topic_partitions))
 
 
 def _choose(wanted: Mapping[str, Collection[int] | None], topics: Mapping[str, Topic]) -> list[TopicPartition]:

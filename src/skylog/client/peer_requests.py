@@ -1,4 +1,4 @@
-"""Requests that librdkafka has no API for: reassignments, sizes of replicas, racks, transactions, epochs of groups.
+"""Requests that librdkafka has no API for: reassignments, sizes of replicas, racks, transactions.
 
 They go over a connection of their own, with TLS and a login if `security` says so, to any broker that speaks Kafka's
 protocol. The functions block; a running event loop in the same thread does not matter.
@@ -22,7 +22,6 @@ from skylog.protocol.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from skylog.protocol.consumer_group_describe import ConsumerGroupDescribeRequest
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from skylog.protocol.list_partition_reassignments import ListPartitionReassignmentsRequest
@@ -33,7 +32,7 @@ T = TypeVar("T")
 Replica = tuple[TopicPartition, int]
 """A partition and the id of a broker."""
 
-_CLIENT_ID: Final = "skylog"
+CLIENT_ID: Final = "skylog"
 
 
 class ClusterNodes(NamedTuple):
@@ -49,7 +48,7 @@ def describe_cluster(
     """Return what the first broker that answers knows; None if none does."""
     for broker in brokers:
         with suppress(PeerError):
-            response = _wait_for(_ask(broker, DescribeClusterRequest(), timeout_s, security))
+            response = wait_for(_ask(broker, DescribeClusterRequest(), timeout_s, security))
             return ClusterNodes(response.controller_id, {each.broker_id: each.rack for each in response.brokers})
     return None
 
@@ -59,7 +58,7 @@ def list_reassignments(
 ) -> list[Reassignment]:
     """Return the reassignments under way, sorted by partition. Raises PeerError and KafkaError."""
     request = ListPartitionReassignmentsRequest(timeout_ms=int(timeout_s * 1000))
-    response = _wait_for(_ask(controller, request, timeout_s, security))
+    response = wait_for(_ask(controller, request, timeout_s, security))
     _check(response, "cannot list the reassignments")
     found = [
         Reassignment(
@@ -89,7 +88,7 @@ def alter_reassignments(
         timeout_ms=int(timeout_s * 1000),
         topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in rows.items()],
     )
-    response = _wait_for(_ask(controller, request, timeout_s, security))
+    response = wait_for(_ask(controller, request, timeout_s, security))
     _check(response, "cannot change the reassignments")
     return {
         TopicPartition(topic.name, row.partition_index): _error(row)
@@ -106,7 +105,7 @@ def replica_sizes(
     security: PeerSecurity | None,
 ) -> dict[Replica, int]:
     """Return the size in bytes of each replica of the partitions, without those on brokers that do not answer."""
-    return _wait_for(_replica_sizes(brokers, partitions, timeout_s, security))
+    return wait_for(_replica_sizes(brokers, partitions, timeout_s, security))
 
 
 async def _replica_sizes(
@@ -134,28 +133,6 @@ async def _replica_sizes(
     return sizes
 
 
-class GroupEpochs(NamedTuple):
-    """State and epochs of a consumer group, of its target assignment, and of its members by id."""
-
-    state: str
-    epoch: int
-    target_epoch: int
-    members: Mapping[str, int]
-
-
-def group_epochs(
-    host: str, port: int, name: str, timeout_s: float, security: PeerSecurity | None
-) -> GroupEpochs | None:
-    """Return the epochs of a consumer group from its coordinator, None if that does not answer."""
-    request = ConsumerGroupDescribeRequest(group_ids=[name])
-    with suppress(SkylogError):
-        (found,) = _wait_for(_ask(ClusterBroker(-1, host, port, None), request, timeout_s, security)).groups
-        if not found.error_code:
-            members = {each.member_id: each.member_epoch for each in found.members}
-            return GroupEpochs(found.group_state, found.group_epoch, found.assignment_epoch, members)
-    return None
-
-
 def ask(
     broker: ClusterBroker,
     request: Message,
@@ -164,7 +141,7 @@ def ask(
     version: int | None = None,
 ) -> Any:
     """Return a broker's response, by default in the newest common version. Raises PeerError and KafkaError."""
-    return _wait_for(_ask(broker, request, timeout_s, security, version))
+    return wait_for(_ask(broker, request, timeout_s, security, version))
 
 
 def ask_all(
@@ -175,7 +152,7 @@ def ask_all(
     async def gather() -> list[Any]:
         return await asyncio.gather(*(_ask(broker, request, timeout_s, security) for broker in brokers))
 
-    return _wait_for(gather())
+    return wait_for(gather())
 
 
 def ask_some(
@@ -189,7 +166,7 @@ def ask_some(
 
     answers: list[Any] = []
     failures: list[SkylogError] = []
-    for outcome in _wait_for(gather()):
+    for outcome in wait_for(gather()):
         if isinstance(outcome, SkylogError):
             failures.append(outcome)
         elif isinstance(outcome, BaseException):
@@ -206,7 +183,7 @@ async def _ask(
     security: PeerSecurity | None,
     version: int | None = None,
 ) -> Any:
-    peer = await Peer.connect(broker.host, broker.port, client_id=_CLIENT_ID, timeout_s=timeout_s, security=security)
+    peer = await Peer.connect(broker.host, broker.port, client_id=CLIENT_ID, timeout_s=timeout_s, security=security)
     try:
         return await peer.ask(request, _version(peer, request.api_key) if version is None else version)
     finally:
@@ -232,7 +209,8 @@ def _error(row: Any) -> KafkaError:
     return KafkaError(code, row.error_message or code.name)
 
 
-def _wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, whether or not an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

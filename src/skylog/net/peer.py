@@ -207,6 +207,12 @@ class Peer(asyncio.BufferedProtocol):
             raise PeerError(f"the broker at {self.address} does not support versions {ours} of API {api_key}")
         return version
 
+    def supports(self, api_key: int) -> bool:
+        """Return whether there is a version of an API that both sides support."""
+        ours = API_SPECS[api_key].versions
+        low, high = self._versions.get(api_key, (0, -1))
+        return min(high, ours.high) >= max(low, ours.low)
+
     # -- requests
 
     async def ask(self, request: Message, version: int | None = None) -> Any:

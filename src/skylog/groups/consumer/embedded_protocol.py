@@ -63,18 +63,24 @@ def read_subscription(data: bytes) -> Subscription | None:
     return Subscription(version, frozenset(found.topics), owned, found.rack_id)
 
 
-def read_assignment(data: bytes, topics: Topics) -> Partitions | None:
-    """Return the partitions of an assignment that exist, None if the data has another format. No data is no partition.
-
-    A topic is looked up by its name: the classic protocol does not know topic ids.
-    """
+def read_assigned(data: bytes) -> dict[str, frozenset[int]] | None:
+    """Return the partitions of an assignment by topic, None if the data has another format. No data is no partition."""
     if not data:
         return {}
     try:
         found, _ = EmbeddedAssignment.read(data, _version(data), _VERSION.size)
     except (struct.error, MalformedRequestError):
         return None
-    return to_partitions({each.topic: frozenset(each.partitions) for each in found.assigned_partitions}, topics)
+    return {each.topic: frozenset(each.partitions) for each in found.assigned_partitions}
+
+
+def read_assignment(data: bytes, topics: Topics) -> Partitions | None:
+    """Return the partitions of an assignment that exist, None if the data has another format.
+
+    A topic is looked up by its name: the classic protocol does not know topic ids.
+    """
+    assigned = read_assigned(data)
+    return None if assigned is None else to_partitions(assigned, topics)
 
 
 def write_assignment(partitions: Partitions, names: Mapping[UUID, str], version: int) -> bytes:
