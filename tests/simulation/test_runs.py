@@ -20,11 +20,12 @@ from skylog.simulation.drills import DRILLS
 from skylog.simulation.run import Result, Visit
 from skylog.simulation.seeds import run_seed, run_seeds
 from skylog.simulation.shrinking import shortest_plan
+from skylog.simulation.workloads import Workload
 from skylog.simulation.world import World
 from tests.proof import proof, some
 from tests.seeds import seed_of_the_day
 
-FIXED = (1, 2, 5, 9, 10, 13, 16, 17, 21, 22)
+FIXED = (1, 2, 5, 9, 10, 13, 16, 17, 21, 22, 25, 29, 33, 37)
 """Every workload and drill, and most kinds of faults."""
 
 ONCE_FAILED = {
@@ -160,6 +161,15 @@ def test_more_seeds_than_the_first_processes_run_are_run_by_others(monkeypatch: 
     monkeypatch.setattr(seeds_module, "RUNS_PER_PROCESS", 2)
     numbers = range(1, 1 + 4 * 6, 4)
     assert [summary.seed for summary in run_seeds(numbers, 2)] == list(numbers)
+
+
+def test_a_failure_of_the_run_itself_is_a_violation_and_the_other_seeds_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("of the simulation")
+
+    monkeypatch.setattr(Workload, "start", fail)
+    (found,) = run_seed(1).violations
+    assert found == "the run itself failed: ValueError: of the simulation"
 
 
 def test_the_shortest_plan_that_fails_may_be_in_between() -> None:

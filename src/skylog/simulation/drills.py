@@ -7,6 +7,7 @@ sequence, and the seed draws its times. `SEQUENCES` has them, `draw_faults` the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Final, NamedTuple
 
@@ -25,7 +26,10 @@ class Drill(NamedTuple):
     sequence: str
     victim: str
     settings: Mapping[str, str] = {}
-    kills_clients: bool = False
+    every_s: tuple[float, float] = (1.5, 3.5)
+    """The time from one sequence to the next."""
+    kills: int = 0
+    """How many clients are killed with each sequence, at most."""
     last_epoch: int = 0
     """The highest epoch that producers begin with."""
 
@@ -33,7 +37,7 @@ class Drill(NamedTuple):
 DRILLS: Final = (
     Drill("numbers", "see-saw", "leader"),
     Drill("numbers", "lost while it joins", "follower"),
-    Drill("transactions", "late requests", "any", kills_clients=True),
+    Drill("transactions", "late requests", "any", every_s=(0.6, 1.2), kills=1),
     Drill("numbers", "lagging watermark", "follower"),
     Drill("retention", "left behind", "follower"),
     Drill("numbers", "late fetch", "follower"),
@@ -41,7 +45,8 @@ DRILLS: Final = (
         "transactions",
         "late markers",
         "any",
-        {"producer.id.expiration.ms": "1500", "log.retention.check.interval.ms": "100"},
+        {"producer.id.expiration.ms": "1200", "log.retention.check.interval.ms": "50"},
+        every_s=(4.5, 6.0),
     ),
     Drill(
         "transactions",
@@ -51,8 +56,8 @@ DRILLS: Final = (
             "transactional.id.expiration.ms": "1500",
             "transaction.remove.expired.transaction.cleanup.interval.ms": "400",
         },
-        kills_clients=True,
-        last_epoch=32_765,
+        kills=3,
+        last_epoch=32_766,
     ),
     Drill("numbers", "late order", "leader"),
     Drill("numbers", "stalled answer", "leader"),
@@ -79,21 +84,18 @@ SEQUENCES: Final[dict[str, Callable[[World, Machine, Random], Heal]]] = {
 LOSING: Final = frozenset({"lost while it joins", "late fetch"})
 """Sequences in which a machine loses what it has not synced."""
 
-_DENSE: Final = "late requests"
-"""A sequence that is over soon, and comes often."""
-
 
 def drill_of(seed: int) -> Drill:
     return DRILLS[seed // 4 % len(DRILLS)]
 
 
 def draw_faults(drill: Drill, rng: Random) -> list[Fault]:
-    """Draw when the sequence begins, and how long its last fault lasts."""
+    """Draw when the sequence begins, how long its last fault lasts, and which clients are killed meanwhile."""
     plan: list[Fault] = []
     at_s = rng.uniform(0.3, 1.5)
     while at_s < STORM_S:
         plan.append(Fault(len(plan), at_s, drill.sequence, drill.victim, rng.choice([0.3, 0.9, 1.8, 2.7])))
-        at_s += rng.uniform(*((0.6, 1.2) if drill.sequence == _DENSE else (1.5, 3.5)))
-        if drill.kills_clients and rng.random() < 0.5:
-            plan.append(Fault(len(plan), at_s - rng.uniform(0.1, 0.5), "kill client", "any", 0.0))
-    return plan
+        for _ in range(rng.randint(0, drill.kills) if drill.kills else 0):
+            plan.append(Fault(len(plan), at_s + rng.uniform(0.1, 2.0), "kill client", "any", 0.0))
+        at_s += rng.uniform(*drill.every_s)
+    return [replace(fault, number=number) for number, fault in enumerate(sorted(plan, key=lambda each: each.at_s))]

@@ -54,14 +54,14 @@ def late_markers(world: World, _: Machine, rng: Random) -> Heal:
     if coordinator is None or leader not in world.machines:
         return nothing
     state, node_id = coordinator
-    others = [each for each in partition_of(world, state).in_sync_replicas if each != node_id]
+    others = [each for each in partition_of(world, state).in_sync_replicas if each not in (node_id, leader)]
     if node_id == leader or not others:
         return nothing
     link = world.machines[node_id].host, world.machines[leader].host
     world.network.block(*link)
-    elected_s = rng.uniform(1.8, 2.5)
-    world.later(elected_s, lambda: elect(world, rng.choice(others), state))
-    world.later(elected_s + rng.uniform(0.2, 1.2), lambda: world.network.heal(*link))
+    elected_s = rng.uniform(2.5, 3.5)
+    world.later(elected_s, lambda: elect(world, others[0], state))
+    world.later(elected_s + rng.uniform(0.1, 0.8), lambda: world.network.heal(*link))
     return nothing
 
 
