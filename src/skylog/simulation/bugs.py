@@ -45,7 +45,7 @@ BUGS: Final = {
         Bug("KAFKA-14617", "the fetches of a former process count", undo.serve_any_incarnation),
         Bug("KAFKA-14139", "a broker that has lost data stays in sync", undo.stay_in_sync_after_a_crash),
         Bug("KAFKA-18723", "a follower takes batches of any epoch", undo.take_any_epoch_from_a_truncated_file),
-        Bug("KAFKA-6082", "a former controller writes", undo.write_over_anything_as_any_controller),
+        Bug("KAFKA-6082", "a former controller writes", undo.write_as_any_controller),
         Bug("KAFKA-2729", "a stale version is repeated for ever", undo.repeat_with_the_version_that_was_known),
         Bug("KIP-890", "a late batch begins a transaction again", undo_transactions.append_without_verification),
         Bug(

@@ -45,7 +45,7 @@ DRILLS: Final = (
         "transactions",
         "late markers",
         "any",
-        {"producer.id.expiration.ms": "1200", "log.retention.check.interval.ms": "50"},
+        {"producer.id.expiration.ms": "1200", "log.retention.check.interval.ms": "10"},
         every_s=(4.5, 6.0),
     ),
     Drill(
@@ -59,7 +59,6 @@ DRILLS: Final = (
         kills=3,
         last_epoch=32_766,
     ),
-    Drill("numbers", "late order", "leader"),
     Drill("numbers", "stalled answer", "leader"),
 )
 SETTINGS: Final = {
@@ -75,7 +74,6 @@ SEQUENCES: Final[dict[str, Callable[[World, Machine, Random], Heal]]] = {
     "lagging watermark": sequences.lagging_watermark,
     "late fetch": sequences.late_fetch,
     "left behind": sequences.left_behind,
-    "late order": sequences.late_order,
     "stalled answer": sequences.stalled_answer,
     "late requests": transaction_sequences.late_requests,
     "late markers": transaction_sequences.late_markers,

@@ -10,7 +10,7 @@ import orjson
 
 from skylog.broker.partition import Partition
 from skylog.cluster import PartitionImage
-from skylog.cluster.metadata import CONTROLLER, TOPICS
+from skylog.cluster.metadata import TOPICS
 from skylog.model import TopicPartition
 from skylog.net.peer import PeerError
 from skylog.protocol.alter_partition_reassignments import (
@@ -27,6 +27,7 @@ from skylog.simulation.world import STORE, World
 
 TOPIC: Final = TopicPartition("t", 0)
 LOOK_S: Final = 0.01
+ATTEMPTS: Final = 5
 _LENGTH_BYTES: Final = 4
 
 
@@ -145,34 +146,6 @@ def left_behind(_: World, machine: Machine, __: Random) -> Heal:
     return machine.start
 
 
-def late_order(world: World, machine: Machine, rng: Random) -> Heal:
-    """The controller dies with an order on its way to the store. It arrives when others have elected twice."""
-    entry = world.sessions.store.entries(CONTROLLER).get(CONTROLLER)
-    controller = world.machines.get(entry.value["node_id"]) if entry is not None else None
-    if controller is None or controller is machine:
-        return nothing
-    before = partition_of(world)
-
-    def lose() -> None:
-        controller.kill()
-        world.later(0.8, controller.start)
-        when(world, lambda: partition_of(world).leader_epoch > before.leader_epoch, elect_another, 2.0)
-
-    def elect_another() -> None:
-        machine.start()
-        image = partition_of(world)
-        others = [each for each in image.in_sync_replicas if each != image.leader]
-        elect(world, others[0] if others else machine.node_id)
-
-    def heal() -> None:
-        controller.start()
-        machine.start()
-
-    world.network.hold_next(controller.host, changes_topic, rng.uniform(1.0, 2.6), lose)
-    machine.kill()
-    return heal
-
-
 def stalled_answer(world: World, machine: Machine, rng: Random) -> Heal:
     """A leader cannot send to a follower what that has fetched. When it can, it has other records in the place.
 
@@ -272,11 +245,14 @@ def elect(world: World, node_id: int, name: TopicPartition = TOPIC) -> None:
     async def ask() -> None:
         connections = Connections("operator", world.hosts, world.rng(f"operator/{world.loop.time():.6f}"))
         world.trace.add("operator", f"elects broker-{node_id} for {name}")
-        try:
-            for request in requests:
-                await connections.ask_any(request)
-        except PeerError as error:
-            world.trace.add("operator", f"could not: {error}")
+        for request in requests:
+            for _ in range(ATTEMPTS):
+                try:
+                    await connections.ask_any(request)
+                    break
+                except PeerError as error:
+                    world.trace.add("operator", f"could not: {error}")
+                    await connections.pause()
 
     world.spawn("operator", ask)
 
@@ -286,11 +262,6 @@ def elect(world: World, node_id: int, name: TopicPartition = TOPIC) -> None:
 
 def is_request(key: ApiKey) -> Callable[[bytes], bool]:
     return lambda data: int.from_bytes(data[_LENGTH_BYTES : _LENGTH_BYTES + 2], "big") == key
-
-
-def changes_topic(data: bytes) -> bool:
-    """Whether a segment for the store changes the topic."""
-    return _change_of_topic(data) is not None
 
 
 def adds_to_in_sync_set(data: bytes, node_id: int) -> bool:

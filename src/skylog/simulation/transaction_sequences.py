@@ -61,7 +61,7 @@ def late_markers(world: World, _: Machine, rng: Random) -> Heal:
     world.network.block(*link)
     elected_s = rng.uniform(2.5, 3.5)
     world.later(elected_s, lambda: elect(world, others[0], state))
-    world.later(elected_s + rng.uniform(0.1, 0.8), lambda: world.network.heal(*link))
+    world.later(elected_s + rng.uniform(0.0, 0.4), lambda: world.network.heal(*link))
     return nothing
 
 

@@ -24,9 +24,8 @@ from skylog.cluster import (
     VersionCheck,
     VersionConflictError,
     elections,
-    embedded,
 )
-from skylog.cluster.metadata import CONTROLLER_EPOCH, TOPICS
+from skylog.cluster.metadata import CONTROLLER_EPOCH
 from skylog.model import NO_EPOCH
 from skylog.replication.divergence import EpochEnd, divergence
 from skylog.storage import Log
@@ -154,24 +153,6 @@ def write_as_any_controller(patch: Patch) -> None:
         await commit_topics(metadata, topics, [check for check in checks if check.path != CONTROLLER_EPOCH])
 
     patch.setattr(ClusterMetadata, "commit_topics", commit)
-
-
-def write_over_anything_as_any_controller(patch: Patch) -> None:
-    """Without the version of the state that an order was decided on, either. Each of the two mends is enough."""
-    apply, any_version = vars(embedded)["_apply"], -1
-
-    async def commit(metadata: ClusterMetadata, topics: Sequence[TopicImage], checks: Sequence[VersionCheck]) -> None:
-        changes = [EntryChange(TOPICS + topic.name, topic.to_value(), any_version) for topic in topics]
-        await metadata._commit(changes, [check for check in checks if check.path != CONTROLLER_EPOCH])
-
-    def apply_any(operation: Any, session: Any, entries: Mapping[str, Any], owners: Any) -> None:
-        present = entries.get(operation.path)
-        if operation.expected_version == any_version:
-            operation = operation._replace(expected_version=present.version if present is not None else 0)
-        apply(operation, session, entries, owners)
-
-    patch.setattr(ClusterMetadata, "commit_topics", commit)
-    patch.setattr(embedded, "_apply", apply_any)
 
 
 def repeat_with_the_version_that_was_known(patch: Patch) -> None:
