@@ -8,7 +8,8 @@ an in-sync set, or the metadata store changes:
 * a follower raises its watermark over committed batches only, and never cuts off one;
 * a replica in an in-sync set, or about to join it, has everything that is committed;
 * a leader knows where each epoch of its followers ends;
-* the epochs of a partition go up, and each has one leader; a follower gets no batch of a later epoch than it fetched in;
+* the epochs of a partition go up, and each has one leader;
+* a follower gets no batch of a later epoch than it fetched in;
 * a log that is to be cut because it diverges gets shorter, in offsets or in epochs;
 * the watermark of a log is between its start and its end.
 
