@@ -146,7 +146,7 @@ def left_behind(_: World, machine: Machine, __: Random) -> Heal:
     return machine.start
 
 
-def stalled_answer(world: World, machine: Machine, rng: Random) -> Heal:
+def stalled_answer(world: World, _: Machine, rng: Random) -> Heal:
     """A leader cannot send to a follower what that has fetched. When it can, it has other records in the place.
 
     It was cut off from another replica, which leads now. The follower does not know that yet.
