@@ -9,6 +9,7 @@ import pytest
 
 from skylog.broker.housekeeping import Housekeeping
 from skylog.broker.replication import fetcher
+from skylog.protocol.replica_fetch_hot import ReplicaFetchResponse
 from skylog.storage import truncation
 from skylog.storage.checkpoint import RECOVERY_POINTS, read_checkpoint
 from skylog.storage.files import LogFile
@@ -158,5 +159,43 @@ def test_a_log_whose_fsync_has_failed_is_not_reported_as_stored(
             assert not second.done()
             assert replica.log.recovery_point == 1
             second.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_log_that_could_not_be_truncated_is_left_alone_until_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is not sent any more. The leader goes on answering the last one, with every new high watermark."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create("t", [1, 2])
+            await cluster.append(1, b"a")
+            replica = cluster.partition(2)
+            await soon(lambda: replica.high_watermark == 1)
+            await cluster.membership(2).fetchers.stop()
+            replica.log.append_as_follower(memoryview(a_batch_of(b"x", epoch=3, base_offset=1)), 3, 0)
+            await cluster.change("t", leader_epoch=5, in_sync_replicas=(1,))
+            answered: list[int] = []
+            cuts: list[int] = []
+            store = fetcher.ReplicaFetcher._store
+
+            async def note(self: fetcher.ReplicaFetcher, response: ReplicaFetchResponse, request: int) -> None:
+                answered.append(sum(answer.diverging is not None for answer in response.answers))
+                await store(self, response, request)
+
+            def fail(_: object, offset: int, *__: object) -> list[Path]:
+                cuts.append(offset)
+                raise OSError("broken")
+
+            monkeypatch.setattr(fetcher.ReplicaFetcher, "_store", note)
+            monkeypatch.setattr(type(replica.log._segments), "truncate_to", fail)
+            cluster.membership(2).fetchers.start()
+            await soon(lambda: replica.log.failure, "the failure")
+            while sum(answered) < 3:
+                await cluster.append(1, b"b")
+            assert cuts == [1]
 
     asyncio.run(run())

@@ -237,3 +237,20 @@ def test_uncommitted_records_cannot_be_deleted(tmp_path: Path) -> None:
         assert (await delete(members, 2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
     in_cluster(tmp_path, scenario)
+
+
+def test_a_follower_that_is_not_live_is_waited_for_if_it_can_be_elected(tmp_path: Path) -> None:
+    """Too few replicas are in sync, and the last one that left is complete: it would bring back what was deleted."""
+
+    async def scenario(members: Members) -> None:
+        await members.create("t")
+        await fill(members, 3)
+        await members.stop(3)
+        await members.stop(2)
+        await members.until(lambda: members.image("t").eligible_replicas == (2,))
+        late = await delete(members, 2, timeout_ms=50)
+        assert (late.error_code, late.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+        await members.start(2)
+        assert (await delete(members, 2)).low_watermark == 2
+
+    in_cluster(tmp_path, scenario)

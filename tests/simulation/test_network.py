@@ -128,3 +128,43 @@ def test_virtual_time_costs_nothing_and_a_deadlock_is_found() -> None:
     with pytest.raises(DeadlockError):
         loop.run_until_complete(loop.create_future())
     loop.release()
+
+
+def test_one_segment_is_held_back_and_what_follows_on_its_connection_waits_for_it() -> None:
+    hosts = Hosts()
+    held: list[float] = []
+
+    async def scenario() -> None:
+        _, writer = await asyncio.open_connection("server", PORT)
+        hosts.network.hold_next("client", lambda data: data == b"b", 5, lambda: held.append(hosts.loop.time()))
+        began = hosts.loop.time()
+        for data in (b"a", b"b", b"b"):
+            writer.write(data)
+        await asyncio.sleep(1)
+        assert hosts.received == b"a"
+        assert held == [began]
+        _, other = await asyncio.open_connection("server", PORT)
+        other.write(b"b")  # another connection overtakes it, and only one segment is held back
+        await asyncio.sleep(1)
+        assert hosts.received == b"ab"
+        await asyncio.sleep(5)
+        assert hosts.received == b"abbb"
+
+    hosts.run(scenario)
+
+
+def test_a_stalled_host_keeps_what_it_sends_until_it_may_go_on() -> None:
+    hosts = Hosts()
+
+    async def scenario() -> None:
+        _, writer = await asyncio.open_connection("server", PORT)
+        hosts.network.stall("client", "server")
+        writer.write(b"a")
+        await asyncio.sleep(5)
+        assert hosts.received == b""
+        assert writer.transport.get_write_buffer_size() == 1
+        hosts.network.heal_all()
+        await asyncio.sleep(1)
+        assert hosts.received == b"a"
+
+    hosts.run(scenario)

@@ -20,11 +20,12 @@ from skylog.simulation.drills import DRILLS
 from skylog.simulation.run import Result, Visit
 from skylog.simulation.seeds import run_seed, run_seeds
 from skylog.simulation.shrinking import shortest_plan
+from skylog.simulation.workloads import Workload
 from skylog.simulation.world import World
 from tests.proof import proof, some
 from tests.seeds import seed_of_the_day
 
-FIXED = (1, 2, 5, 9, 10, 13, 16, 17, 21, 22)
+FIXED = (1, 2, 5, 9, 10, 13, 16, 17, 21, 22, 25, 29, 33)
 """Every workload and drill, and most kinds of faults."""
 
 ONCE_FAILED = {
@@ -36,25 +37,38 @@ ONCE_FAILED = {
     1163: "a duplicate was refused while five later batches were stored, and was not recognized any more",
     2080: "a damaged leader led on because too few were in sync without it, and nobody could catch up from it",
     2216: "the run itself did not start a broker again that was still stopping when everything was healed",
+    982: "records that were deleted on request came back with a leader that was not live then",
+    2554: "a follower went on truncating a log that had failed",
     1171: "the state of groups was unavailable until a scrub found the damaged batch",
 }
 """Seeds that have found a defect of the broker."""
 
 FOUND = {
     "KIP-279": 1,
-    "KAFKA-6361": 25,
+    "KAFKA-7128": 13,
+    "KAFKA-13916": 5,
+    "KAFKA-14617": 21,
+    "KAFKA-14704": 37,
     "KAFKA-7415": 1,
     "KAFKA-13141": 1,
-    "KAFKA-14704": 25,
-    "KAFKA-12686": 29,
     "KAFKA-9491": 17,
-    "KAFKA-14139": 5,
     "KAFKA-7164": 1,
+    "KAFKA-18723": 141,
+    "KIP-890": 9,
+    "KAFKA-14880": 29,
+    "KAFKA-9144": 25,
+    "KAFKA-17754": 117,
+    "KAFKA-6361": 37,
+    "KAFKA-12686": 149,
+    "KAFKA-14139": 113,
+    "KAFKA-18660": 101,
+    "KAFKA-19367": 29,
     "KIP-101-logs": 1,
     "KAFKA-10706": 1,
     "KAFKA-9838": 2,
     "KIP-101": 23,
     "Redpanda-6018": 23,
+    "Redpanda-5026": 35,
     "KAFKA-12751": 5,
     "KAFKA-2729": 530,
 }
@@ -106,7 +120,7 @@ def _digest_of(number: int, hash_seed: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("name", some(list(FOUND), 12))
+@pytest.mark.parametrize("name", some(list(FOUND), 14))
 def test_a_bug_whose_mend_is_undone_is_found(name: str) -> None:
     first = FOUND[name]
     numbers = range(first, first + 8 * SAME_DRILL, SAME_DRILL)
@@ -160,6 +174,15 @@ def test_more_seeds_than_the_first_processes_run_are_run_by_others(monkeypatch: 
     monkeypatch.setattr(seeds_module, "RUNS_PER_PROCESS", 2)
     numbers = range(1, 1 + 4 * 6, 4)
     assert [summary.seed for summary in run_seeds(numbers, 2)] == list(numbers)
+
+
+def test_a_failure_of_the_run_itself_is_a_violation_and_the_other_seeds_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("of the simulation")
+
+    monkeypatch.setattr(Workload, "start", fail)
+    (found,) = run_seed(1).violations
+    assert found == "the run itself failed: ValueError: of the simulation"
 
 
 def test_the_shortest_plan_that_fails_may_be_in_between() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from skylog.records import Record, build_batch
 from skylog.simulation.checks import Stored, violations
 from skylog.simulation.history import UNKNOWN, History, Message, Value
+from skylog.simulation.upkeep import last_values
 from skylog.simulation.upkeep_checks import (
     differing_last_values,
     missing_keys,
@@ -93,3 +95,13 @@ def test_a_value_of_a_deleted_topic_is_found() -> None:
 def test_a_log_that_a_broker_has_no_replica_of_is_found() -> None:
     assert strays({1: ["t-0"], 2: []}, {1: {"t-0"}, 2: {"t-0"}}) == []
     assert strays({1: ["t-0", "u-0"]}, {1: {"t-0"}}) == ["stray: broker 1 keeps u-0"]
+
+
+def test_a_damaged_batch_of_a_compacted_log_is_a_difference_until_it_is_repaired() -> None:
+    batches = [bytes(build_batch([Record(b"%d" % number, b"k")], base_offset=number)) for number in range(3)]
+    damaged = batches[1][:-1] + bytes([batches[1][-1] ^ 1])
+    whole, other = last_values(batches, 3), last_values([batches[0] + damaged, batches[2]], 3)
+    assert whole == {b"k": (2, b"2")}
+    assert differing_last_values("t-0", {1: whole, 2: whole}) == []
+    (found,) = differing_last_values("t-0", {1: whole, 2: other})
+    assert "damaged: 1" in found

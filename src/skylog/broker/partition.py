@@ -431,10 +431,17 @@ class Partition:
         _wake(self._followers, 0)
 
     def low_watermark(self, live: Container[int]) -> int:
-        """Return the smallest log start offset of the live replicas; -1 if one of them has not fetched yet."""
+        """Return the smallest log start offset of the live replicas; -1 if one of them has not fetched yet.
+
+        A replica that is not live counts as well if it can be elected: as the leader it would bring back what the
+        others have deleted.
+        """
         starts = [self.log.log_start_offset]
         if self.leading is not None:
-            starts += [each.log_start_offset for node, each in self.leading.followers.items() if node in live]
+            image = self.image
+            complete = {*image.in_sync_replicas, *image.eligible_replicas} if image is not None else set()
+            followers = self.leading.followers.items()
+            starts += [each.log_start_offset for node, each in followers if node in live or node in complete]
         return min(starts)
 
     def observe(self, observer: ProgressListener) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from skylog.simulation import undo
+from skylog.simulation import undo, undo_transactions
 from skylog.simulation.undo import Patch
 
 
@@ -44,11 +44,24 @@ BUGS: Final = {
         Bug("KAFKA-13916", "former incarnations are elected and join", undo.do_not_check_incarnations),
         Bug("KAFKA-14617", "the fetches of a former process count", undo.serve_any_incarnation),
         Bug("KAFKA-14139", "a broker that has lost data stays in sync", undo.stay_in_sync_after_a_crash),
-        Bug("KAFKA-18723", "a follower takes batches of any epoch", undo.take_any_epoch),
+        Bug("KAFKA-18723", "a follower takes batches of any epoch", undo.take_any_epoch_from_a_truncated_file),
         Bug("KAFKA-6082", "a former controller writes", undo.write_as_any_controller),
         Bug("KAFKA-2729", "a stale version is repeated for ever", undo.repeat_with_the_version_that_was_known),
-        Bug("KIP-890", "a late batch begins a transaction again", undo.append_without_verification),
-        Bug("KAFKA-17754", "a late request ends the next transaction", undo.let_any_request_end_a_transaction),
-        Bug("Redpanda-6018", "open transactions are lost with the process", undo.keep_open_transactions_in_memory),
+        Bug("KIP-890", "a late batch begins a transaction again", undo_transactions.append_without_verification),
+        Bug(
+            "KAFKA-17754",
+            "a late request ends the next transaction",
+            undo_transactions.let_any_request_end_a_transaction,
+        ),
+        Bug("KAFKA-9144", "producers expire by their last batch", undo_transactions.expire_by_the_last_batch),
+        Bug("KAFKA-14880", "a failed first write leaves epoch -1", undo_transactions.keep_an_id_that_was_never_stored),
+        Bug("KAFKA-18660", "the last epoch cannot be fenced", undo_transactions.give_the_last_epoch_to_clients),
+        Bug("KAFKA-19367", "each attempt raises the epoch", undo_transactions.raise_the_epoch_with_every_attempt),
+        Bug("Redpanda-5026", "aborted batches match duplicates", undo_transactions.compare_sequences_only),
+        Bug(
+            "Redpanda-6018",
+            "open transactions are lost with the process",
+            undo_transactions.keep_open_transactions_in_memory,
+        ),
     )
 }

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextvars import Context
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from skylog.simulation.loop import VirtualLoop
 from skylog.simulation.process import Process, current_process
@@ -29,6 +29,15 @@ _FIRST_PORT: Final = 40_000
 
 Deliver = Callable[[], None]
 Link = tuple[str, str]
+
+
+class Hold(NamedTuple):
+    """One segment to come that will take longer: the first of a host that matches."""
+
+    source: str
+    matches: Callable[[bytes], bool]
+    seconds: float
+    then: Callable[[], object]
 
 
 class Network:
@@ -50,6 +59,8 @@ class Network:
         self._delays: dict[Link, float] = {}
         self._flushed_at: dict[Link, float] = {}  # when the kept segments of a link arrive
         self._without_power: set[str] = set()
+        self._holds: list[Hold] = []
+        self._stalled: set[Link] = set()
 
     def new_descriptor(self) -> int:
         self._next_descriptor += 1
@@ -73,10 +84,42 @@ class Network:
         for source, target in sorted(self._blocked):
             self.heal(source, target)
         self._delays.clear()
+        self._holds.clear()
+        for source, target in sorted(self._stalled):
+            self.let_send(source, target)
 
     def delay(self, source: str, target: str, seconds: float) -> None:
         """Let each segment take up to this much longer."""
         self._delays[source, target] = seconds
+
+    def hold_next(
+        self, source: str, matches: Callable[[bytes], bool], seconds: float, then: Callable[[], object] = lambda: None
+    ) -> None:
+        """Let the next segment of a host that matches take this much longer. `then` is called when it is sent."""
+        self._holds.append(Hold(source, matches, seconds, then))
+
+    def held_s(self, source: str, data: bytes) -> float:
+        """Return how much longer a segment takes that is sent now."""
+        for hold in self._holds:
+            if hold.source == source and hold.matches(data):
+                self._holds.remove(hold)
+                self.trace.add(source, f"this is held back for {hold.seconds:.1f} s")
+                self.loop.call_soon(hold.then, context=self._kernel)
+                return hold.seconds
+        return 0.0
+
+    def stall(self, source: str, target: str) -> None:
+        """Let a host believe that its connections to another one are full: it keeps what it has to send."""
+        self._stalled.add((source, target))
+
+    def let_send(self, source: str, target: str) -> None:
+        self._stalled.discard((source, target))
+        for sock in list(self.sockets.values()):
+            if isinstance(sock, TcpSocket) and (sock.host, sock.peer_host) == (source, target):
+                sock.check_room()
+
+    def is_stalled(self, source: str, target: str) -> bool:
+        return (source, target) in self._stalled
 
     def reset(self, first: str, second: str) -> None:
         """Break the connections between two hosts."""
@@ -109,7 +152,9 @@ class Network:
 
     # -- segments
 
-    def transmit(self, source: str, target: str, deliver: Deliver, not_before: float = 0.0) -> float:
+    def transmit(
+        self, source: str, target: str, deliver: Deliver, not_before: float = 0.0, held_s: float = 0.0
+    ) -> float:
         """Call `deliver` when a segment arrives. Return the time, or that of the sending while the link is blocked."""
         now = self.loop.time()
         link = source, target
@@ -118,7 +163,7 @@ class Network:
             return max(now, not_before)
         arrives_at = max(
             max(not_before, self._flushed_at.get(link, 0.0)) + _GAP_S,  # timers of the same time have no order
-            now + self._latency_s(link),
+            now + self._latency_s(link) + held_s,
         )
         self.loop.call_at(arrives_at, lambda: self._arrive(link, deliver, 0), context=self._kernel)
         return arrives_at

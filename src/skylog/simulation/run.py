@@ -18,7 +18,7 @@ from skylog.simulation.drills import LOSING, SEQUENCES
 from skylog.simulation.faults import KINDS, LOSSES, Storm
 from skylog.simulation.loop import DeadlockError, WatchedError
 from skylog.simulation.scenario import Scenario
-from skylog.simulation.seams import Patches, simulated
+from skylog.simulation.seams import Patches, begin_epochs_at, simulated
 from skylog.simulation.topic_reading import describe_disks
 from skylog.simulation.trace import Trace
 from skylog.simulation.upkeep import (
@@ -39,6 +39,8 @@ from skylog.simulation.workloads import (
     wait_until,
 )
 from skylog.simulation.world import TraceHandler, World
+
+logger = logging.getLogger("simulation")  # not that of brokers, which goes to the trace
 
 START_S: Final = 30.0
 _MEMORY: Final = Path("/dev/shm")
@@ -139,6 +141,8 @@ def run_scenario(scenario: Scenario, undo: Undo | None = None, visit: Visit | No
         world.later(max(visit.at_s - began_at, 0.0), lambda: visit.call(world))
     try:
         with simulated(world.network, world.disks, world.seed) as patches, _traced(world):
+            if scenario.first_epoch:
+                begin_epochs_at(patches, scenario.first_epoch)
             if undo is not None:
                 undo(patches)
             Watch(world).install(patches)
@@ -148,6 +152,9 @@ def run_scenario(scenario: Scenario, undo: Undo | None = None, visit: Visit | No
                 found = [f"stuck: {error}"]
             except WatchedError:
                 found = []  # it is one of the problems
+            except Exception as error:  # of the simulation itself: the other seeds go on
+                logger.exception("seed %d", scenario.seed)
+                found = [f"the run itself failed: {type(error).__name__}: {error}"]
             seconds = world.loop.time() - began_at
             if world.problems or found:
                 disks = describe_disks(world)

@@ -69,6 +69,8 @@ class Scenario:
     """The longest time between two batches of a producer; None if each draws its own."""
     patience_s: float = REQUEST_S
     """How long clients of transactions wait for an answer."""
+    first_epoch: int = 0
+    """The epoch of the first producer of each transactional id."""
 
     def __str__(self) -> str:
         kinds = ", ".join(sorted({fault.kind for fault in self.plan})) or "none"
@@ -87,7 +89,12 @@ def _draw_drill(seed: int) -> Scenario:
     rng, drill = Random(f"drill/{seed}"), drill_of(seed)
     return Scenario(
         seed=seed,
-        settings={**SETTINGS, **(UPKEEP_SETTINGS if drill.workload == "retention" else {}), **drills.SETTINGS},
+        settings={
+            **SETTINGS,
+            **(UPKEEP_SETTINGS if drill.workload == "retention" else {}),
+            **drills.SETTINGS,
+            **drill.settings,
+        },
         topic_configs={},
         plan=draw_faults(drill, rng),
         partitions=2 if drill.workload == "transactions" else 1,
@@ -98,6 +105,7 @@ def _draw_drill(seed: int) -> Scenario:
         thread_delay_s=rng.choice([0.002, 0.02]),
         pause_s=rng.choice([0.05, 0.1]),
         patience_s=0.5,
+        first_epoch=drill.last_epoch and drill.last_epoch - rng.randrange(4),
     )
 
 

@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Self, TypeVar
@@ -38,6 +39,7 @@ from skylog.simulation.process import current_process
 from skylog.simulation.sockets import ListeningSocket, TcpSocket
 from skylog.storage.clean_job import CleanJob, CleanResult
 from skylog.storage.cleaner import clean
+from skylog.transactions import Moment, Transaction, TransactionEntry
 
 T = TypeVar("T")
 _INHERITED = object()
@@ -112,6 +114,18 @@ def simulated(network: Network, disks: Mapping[str, Disk], seed: str) -> Iterato
         random.setstate(state)
         if collects:
             gc.enable()
+
+
+def begin_epochs_at(patches: Patches, epoch: int) -> None:
+    """Let the first producer of each transactional id have this epoch, so that a run sees where epochs end."""
+    store = Transaction._store
+
+    def store_later(self: Transaction, entry: TransactionEntry, moment: Moment) -> TransactionEntry:
+        if entry.producer.epoch == 0:
+            entry = replace(entry, producer=entry.producer._replace(epoch=epoch))
+        return store(self, entry, moment)
+
+    patches.setattr(Transaction, "_store", store_later)
 
 
 def _replace_time(patches: Patches, now: Callable[[], float]) -> None:

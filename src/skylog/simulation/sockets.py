@@ -142,12 +142,12 @@ class TcpSocket:
     def send(self, data: bytes | bytearray | memoryview, _: int = 0) -> int:
         self._check()
         room = WINDOW_BYTES - self._unread_bytes
-        if room <= 0:
+        if room <= 0 or self._network.is_stalled(self.host, self.peer_host):
             raise BlockingIOError
         sent = bytes(data[:room])
         self._unread_bytes += len(sent)
         self._frames.sent(sent)
-        self._transmit(lambda: self.other._arrived(sent))
+        self._transmit(lambda: self.other._arrived(sent), self._network.held_s(self.host, sent))
         return len(sent)
 
     def recv_into(self, buffer: memoryview) -> int:
@@ -184,12 +184,17 @@ class TcpSocket:
         return bool(self._received) or self._has_ended or self._is_broken
 
     def _has_room(self) -> bool:
-        return self._unread_bytes < WINDOW_BYTES or self._is_broken
+        has_room = self._unread_bytes < WINDOW_BYTES and not self._network.is_stalled(self.host, self.peer_host)
+        return has_room or self._is_broken
+
+    def check_room(self) -> None:
+        """Send on if there is room again."""
+        self._output.check()
 
     # -- the network
 
-    def _transmit(self, deliver: Callable[[], None]) -> None:
-        self.arrived_at = self._network.transmit(self.host, self.peer_host, deliver, self.arrived_at)
+    def _transmit(self, deliver: Callable[[], None], held_s: float = 0.0) -> None:
+        self.arrived_at = self._network.transmit(self.host, self.peer_host, deliver, self.arrived_at, held_s)
 
     def _is_known(self) -> bool:
         """Whether the host still has this socket. Otherwise it resets the connection when something arrives."""

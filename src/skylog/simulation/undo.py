@@ -30,8 +30,6 @@ from skylog.model import NO_EPOCH
 from skylog.replication.divergence import EpochEnd, divergence
 from skylog.storage import Log
 from skylog.storage.leader_epochs import LeaderEpochs
-from skylog.storage.producer_state import NO_TRANSACTION, ProducerState
-from skylog.transactions.transaction import Transaction
 
 
 class Patch(Protocol):
@@ -142,6 +140,12 @@ def take_any_epoch(patch: Patch) -> None:
     patch.setattr(Log, "_check_follows", lambda *_: None)
 
 
+def take_any_epoch_from_a_truncated_file(patch: Patch) -> None:
+    """What a leader sends late is in the place of what it has truncated. Each of the two mends is enough."""
+    append_to_the_truncated_file(patch)
+    take_any_epoch(patch)
+
+
 def write_as_any_controller(patch: Patch) -> None:
     commit_topics = ClusterMetadata.commit_topics
 
@@ -233,32 +237,3 @@ def keep_epochs_without_records(patch: Patch) -> None:
         epochs._save([entry for entry in epochs._entries if entry[1] <= end_offset])
 
     patch.setattr(LeaderEpochs, "truncate_to", truncate_to)
-
-
-# -- transactions
-
-
-def append_without_verification(patch: Patch) -> None:
-    """A batch that comes after the end of its transaction begins it again."""
-    patch.setattr(ProducerState, "_check_verified", lambda *_: None)
-
-
-def let_any_request_end_a_transaction(patch: Patch) -> None:
-    """A request to end a transaction may have been meant for the one before."""
-    end = Transaction.end
-
-    def end_any(self: Transaction, producer: Any, commits: bool, now: Any, _: int) -> Any:
-        return end(self, producer, commits, now, 1 << 62)
-
-    patch.setattr(Transaction, "end", end_any)
-
-
-def keep_open_transactions_in_memory(patch: Patch) -> None:
-    replace = ProducerState.replace
-
-    def replace_without(self: ProducerState, producers: dict[int, Any], ended: list[tuple[int, int]]) -> None:
-        for entry in producers.values():
-            entry.transaction_start = NO_TRANSACTION
-        replace(self, producers, ended)
-
-    patch.setattr(ProducerState, "replace", replace_without)

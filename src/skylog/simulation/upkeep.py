@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from skylog.model import TopicPartition
-from skylog.records import iterate_batches, read_records
+from skylog.records import InvalidBatchError, check_batch, iterate_batches, read_records
 from skylog.simulation import checks, upkeep_checks
 from skylog.simulation.checks import Stored
 from skylog.simulation.clients.operators import Mover, Recreator, Remover
@@ -67,13 +68,24 @@ class CompactionOfConsumerGroup(Compaction, ConsumerGroup):
 
 def _last_values(world: World, node: int, name: str, end: int) -> LastValues:
     """Return the last value of each key in the files of a replica, below an offset."""
+    paths = sorted((world.machines[node].disk.path / name).glob("*.log"))
+    return last_values([path.read_bytes() for path in paths], end)
+
+
+def last_values(files: Sequence[bytes], end: int) -> LastValues:
+    """Return the last value of each key below an offset. A damaged batch counts as a key that no other replica has."""
     found: dict[bytes, tuple[int, bytes]] = {}
-    for path in sorted((world.machines[node].disk.path / name).glob("*.log")):
-        data = path.read_bytes()
+    for data in files:
         for position, header in iterate_batches(data):
             if header.is_control or header.base_offset >= end:
                 continue
-            for record in read_records(data[position : position + header.size_bytes]):
+            batch = data[position : position + header.size_bytes]
+            try:
+                check_batch(batch)
+            except InvalidBatchError as error:
+                found[b"damaged: %d" % header.base_offset] = header.base_offset, str(error).encode()
+                continue
+            for record in read_records(batch):
                 found[bytes(record.key or b"")] = record.offset, bytes(record.value or b"")
     return found
 

@@ -8,6 +8,8 @@ an in-sync set, or the metadata store changes:
 * a follower raises its watermark over committed batches only, and never cuts off one;
 * a replica in an in-sync set, or about to join it, has everything that is committed;
 * a leader knows where each epoch of its followers ends;
+* the epochs of a partition go up, and each has one leader;
+* a follower gets no batch of a later epoch than it fetched in;
 * a log that is to be cut because it diverges gets shorter, in offsets or in epochs;
 * the watermark of a log is between its start and its end.
 
@@ -59,6 +61,7 @@ class Watch:
         self._images: dict[str, tuple[int, TopicImage]] = {}
         self._found: set[tuple[str, str]] = set()
         self._idle_cuts: dict[tuple[str, str], int] = {}
+        self._leaders: dict[tuple[UUID, int], tuple[int, int]] = {}
 
     def install(self, patches: Patches) -> None:
         """Look at every step from now on. Call this when everything else is replaced."""
@@ -67,6 +70,7 @@ class Watch:
 
     def _watch_partitions(self, patches: Patches) -> None:
         advance, truncate, restart = Partition.advance_high_watermark, Partition.truncate_to, Partition.restart_at
+        append = Partition.append_from_leader
 
         def watched_advance(partition: Partition, offset: int) -> None:
             before = partition.high_watermark
@@ -87,6 +91,14 @@ class Watch:
             self._check_bounds(partition)
             return paths
 
+        def watched_append(partition: Partition, data: memoryview, leader_epoch: int, now_ms: int) -> None:
+            try:
+                append(partition, data, leader_epoch, now_ms)
+            finally:  # a part may be stored
+                if partition.log.epochs.latest > leader_epoch:
+                    self._note("later", partition, f"{_here()} fetched in epoch {leader_epoch}, and has a later one")
+
+        patches.setattr(Partition, "append_from_leader", watched_append)
         patches.setattr(Partition, "advance_high_watermark", watched_advance)
         patches.setattr(Partition, "truncate_to", watched_truncate)
         patches.setattr(Partition, "restart_at", watched_restart)
@@ -108,6 +120,7 @@ class Watch:
 
         async def watched_commit(store: EmbeddedStore, session: Any, operations: Sequence[Any]) -> None:
             await commit(store, session, operations)
+            self._check_epochs([each.path for each in operations])
             self.check_in_sync_sets()
 
         patches.setattr(fetcher, "truncation_offset", watched_find)
@@ -183,6 +196,20 @@ class Watch:
             self._note(
                 "join", partition, f"{_here()} adds broker-{node_id} at offset {reached}, but {end} is committed"
             )
+
+    def _check_epochs(self, paths: Sequence[str]) -> None:
+        """The epoch of a partition never goes back, and has one leader."""
+        for path in paths:
+            topic = self._topic(path.removeprefix(TOPICS)) if path.startswith(TOPICS) else None
+            for index, image in enumerate(topic.partitions if topic is not None else ()):
+                assert topic is not None
+                key = topic.topic_id, index
+                epoch, leader = self._leaders.get(key, (image.leader_epoch, image.leader))
+                if image.leader_epoch < epoch or (image.leader_epoch == epoch and image.leader != leader):
+                    name = f"{topic.name}-{index}"
+                    was = f"epoch {epoch} with the leader {leader}"
+                    self._note("epochs", name, f"epoch {image.leader_epoch} with {image.leader} comes after {was}")
+                self._leaders[key] = image.leader_epoch, image.leader
 
     def check_in_sync_sets(self) -> None:
         """Every replica in sync has everything that is committed. A process that is not ready is not asked."""

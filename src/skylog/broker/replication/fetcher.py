@@ -332,14 +332,15 @@ class ReplicaFetcher:
         """Store what the leader has sent, and fsync it where the topic requires that.
 
         A row that was sent again in a later request has its answer there: this one is from before, perhaps of another
-        leader epoch.
+        leader epoch. A log that has failed takes nothing: its row is not sent any more, and the leader repeats what it
+        knows of the last one.
         """
         time_slice = TimeSlice()
         flushes = []
         now_ms = self._clock.now_ms()
         for answer in response.answers:
             followed = self._followed.get((answer.topic_id, answer.partition))
-            if followed is None or not followed.is_answered_by(request):
+            if followed is None or not followed.is_answered_by(request) or followed.partition.log.failure is not None:
                 continue
             self._apply(followed, answer, now_ms)
             if followed.partition.log.must_flush:
