@@ -15,7 +15,11 @@ def differences(reader: Schema, writer: Schema) -> list[Difference]:
             from skylog.schemas.avro import avro_differences
 
             return avro_differences(reader, writer)
-        case SchemaType.JSON | SchemaType.PROTOBUF:
+        case SchemaType.JSON:
+            from skylog.schemas.json_schema import json_differences
+
+            return json_differences(reader, writer)
+        case SchemaType.PROTOBUF:
             raise NotImplementedError(reader.kind)
 
 
