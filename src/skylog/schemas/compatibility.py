@@ -20,7 +20,9 @@ def differences(reader: Schema, writer: Schema) -> list[Difference]:
 
             return json_differences(reader, writer)
         case SchemaType.PROTOBUF:
-            raise NotImplementedError(reader.kind)
+            from skylog.schemas.protobuf import protobuf_differences
+
+            return protobuf_differences(reader, writer)
 
 
 def incompatibilities(

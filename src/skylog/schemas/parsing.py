@@ -26,6 +26,8 @@ def parse(kind: SchemaType, text: str, references: Mapping[str, str] = NO_REFERE
 
                 return parse_json(text, references)
             case SchemaType.PROTOBUF:
-                raise InvalidSchema("Protobuf is not supported")
+                from skylog.schemas.protobuf import parse_protobuf
+
+                return parse_protobuf(text, references)
     except RecursionError:
         raise InvalidSchema("the schema is nested too deeply") from None
