@@ -151,7 +151,10 @@ OBJECTS: list[Row] = [
      ("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL",)),
     ({**DRAFT2020, **obj(A, unevaluatedProperties=False)}, {**DRAFT2020, **obj(A)}, (),
      ("UNEVALUATED_PROPERTIES_REMOVED",)),
+    (closed({**A, "b": STRING}), obj(A, additionalProperties={"oneOf": [STRING, {"type": "null"}]}), (),
+     ("TYPE_CHANGED", "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "ADDITIONAL_PROPERTIES_REMOVED")),
     # required, types and nested properties
+    (obj(A, required=["a"]), obj(A, required=["b"]), (), ("REQUIRED_ATTRIBUTE_ADDED",)),
     (obj(A, required=["a"]), obj(A), (), ("REQUIRED_ATTRIBUTE_ADDED",)),
     (obj(A), obj({"a": {"type": "string", "default": ""}}, required=["a"]), (), ()),
     (obj(A), obj({"a": NUMBER}), ("TYPE_CHANGED",), ("TYPE_CHANGED",)),
@@ -183,7 +186,9 @@ ARRAYS: list[Row] = [
      ("TYPE_NARROWED", "ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"), ()),
     (array([STRING], additionalItems=False), array([STRING]), (), ("ADDITIONAL_ITEMS_REMOVED",)),
     (array([STRING], additionalItems=STRING), array([STRING]), (), ("ADDITIONAL_ITEMS_NARROWED",)),
+    (array(additionalItems=False), array(additionalItems=True), (), ("ADDITIONAL_ITEMS_REMOVED",)),
     (array([INTEGER]), array([NUMBER]), (), ("TYPE_NARROWED",)),
+    (array([STRING, NUMBER]), array(), (), ("ITEM_ADDED_TO_OPEN_CONTENT_MODEL", "ITEM_ADDED_TO_OPEN_CONTENT_MODEL")),
     ({**DRAFT2020, **array(prefixItems=[STRING])}, {**DRAFT2020, **array(prefixItems=[STRING, STRING])},
      ("ITEM_ADDED_TO_OPEN_CONTENT_MODEL",), ()),
     ({**DRAFT2020, **array(False, prefixItems=[STRING])}, {**DRAFT2020, **array(prefixItems=[STRING])}, (),
@@ -215,6 +220,7 @@ COMBINED: list[Row] = [
     # each of two must find its own
     ({"anyOf": [INTEGER, NUMBER]}, {"anyOf": [NUMBER, STRING]}, ("COMBINED_TYPE_SUBSCHEMAS_CHANGED",),
      ("COMBINED_TYPE_SUBSCHEMAS_CHANGED",)),
+    ({"anyOf": [INTEGER, NUMBER]}, {"anyOf": [NUMBER, INTEGER]}, (), ()),
     ({"anyOf": [INTEGER, STRING]}, {"anyOf": [text(), NUMBER]}, (), ("COMBINED_TYPE_SUBSCHEMAS_CHANGED",)),
     ({**obj(A), "anyOf": [{"required": ["a"]}]}, obj(A), (), ("TYPE_CHANGED",)),
 ]  # fmt: skip
@@ -228,6 +234,9 @@ REFERENCES: list[Row] = [
     (obj({"next": {"$ref": "#"}}), obj({"next": {"$ref": "#"}}), (), ()),
     (obj({"a": INTEGER}), {**obj({"a": {"$ref": "#/definitions/n"}}), "definitions": {"n": NUMBER}}, (),
      ("TYPE_NARROWED",)),
+    # up to draft 7, what stands beside a $ref does not count
+    ({"definitions": {"s": STRING}, "$ref": "#/definitions/s", "maxLength": 5},
+     {"definitions": {"s": STRING}, "$ref": "#/definitions/s"}, (), ()),
     ({**DRAFT2020, "$defs": {"s": STRING}, "$ref": "#/$defs/s", "maxLength": 5},
      {**DRAFT2020, "$defs": {"s": STRING}, "$ref": "#/$defs/s"}, (), ("TYPE_CHANGED",)),
     ({**DRAFT2019, "$id": "https://e.org/a", "$defs": {"s": {"$anchor": "s", **INTEGER}}, "$ref": "#s"},

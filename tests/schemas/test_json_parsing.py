@@ -67,7 +67,15 @@ def test_true_and_false_are_schemas() -> None:
         ('{"minLength": -1}', "at /minLength: -1 is less than the minimum of 0"),
         ('{"items": [{"$ref": "#/definitions/x"}]}', "at /items/0: the reference #/definitions/x leads nowhere"),
         ('{"allOf": [{"$ref": "other.json"}]}', "at /allOf/0: the reference other.json leads nowhere"),
-        ('{"definitions": {"a": {"$ref": "#/definitions/a"}}}', "at /definitions/a: the reference #/definitions/a"),
+        (
+            '{"definitions": {"a": {"$ref": "#/definitions/a"}}}',
+            "at /definitions/a: the reference #/definitions/a leads",
+        ),
+        ('{"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a", "title": "t"}}}', "leads back to itself"),
+        (
+            '{"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "t", "$ref": "#"}',
+            "leads back to itself",
+        ),
         ('{"$defs": {"a": {"$ref": "#nowhere"}}}', "at /$defs/a: the reference #nowhere leads nowhere"),
     ],
 )
@@ -82,6 +90,13 @@ def test_a_mistake_in_a_reference_names_the_reference() -> None:
         schema({"$ref": "o.json"}, {"o.json": {"type": "text"}})
     with pytest.raises(InvalidSchema, match=r"in the reference o\.json: not JSON"):
         parse(SchemaType.JSON, '{"$ref": "o.json"}', {"o.json": "{"})
+
+
+def test_a_reference_within_a_reference_must_lead_somewhere() -> None:
+    with pytest.raises(
+        InvalidSchema, match=r"in the reference o\.json: at /items: the reference p\.json leads nowhere"
+    ):
+        schema({"$ref": "o.json"}, {"o.json": {"items": {"$ref": "p.json"}}})
 
 
 @pytest.mark.parametrize(
@@ -102,6 +117,11 @@ def test_a_reference_to_another_schema_is_followed(own: dict[str, Any], referenc
 
     assert differences(with_type("number"), with_type("integer")) == []
     assert [found.kind for found in differences(with_type("string"), with_type("integer"))] == ["TYPE_CHANGED"]
+
+
+def test_a_reference_is_also_found_by_its_own_id() -> None:
+    found = schema({"$ref": "https://e.org/o.json"}, {"order": {"$id": "https://e.org/o.json", "type": "string"}})
+    assert differences(found, schema({"type": "string"})) == []
 
 
 def test_references_may_refer_to_each_other() -> None:

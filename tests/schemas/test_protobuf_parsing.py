@@ -133,6 +133,17 @@ def test_the_normalized_text_has_numbers_in_order() -> None:
     assert parse(SchemaType.PROTOBUF, one.normalized).normalized == one.normalized
 
 
+def test_the_normalized_text_has_sorted_imports() -> None:
+    imports = ['import "google/protobuf/any.proto";', 'import "google/protobuf/api.proto";']
+    fields = "message M { google.protobuf.Any a = 1; google.protobuf.Api b = 2; }"
+    one, other = (
+        parse(SchemaType.PROTOBUF, f'syntax = "proto3"; {" ".join(order)} {fields}')
+        for order in (imports, imports[::-1])
+    )
+    assert one.canonical != other.canonical
+    assert one.normalized == other.normalized
+
+
 def test_a_text_without_syntax_is_proto2(capfd: pytest.CaptureFixture[str]) -> None:
     schema = parse(SchemaType.PROTOBUF, "message M { required int32 a = 1; }")
     assert schema.canonical.startswith('syntax = "proto2";')

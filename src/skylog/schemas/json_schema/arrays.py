@@ -35,10 +35,10 @@ def _each(shape: Shape) -> Node | None:
 
 
 def _rest(shape: Shape) -> Model:
-    """What is accepted after the first items."""
-    if not _listed(shape):
-        return True
-    return model(shape, "items" if shape.node.draft >= 2020 else "additionalItems")
+    """What is accepted after the first items. As in the registry, additionalItems counts even without any."""
+    if shape.node.draft < 2020:
+        return model(shape, "additionalItems")
+    return model(shape, "items") if _listed(shape) else True
 
 
 def _beyond(shape: Shape) -> Model:

@@ -74,6 +74,5 @@ def root_node(raw: Raw, references: Mapping[str, Raw]) -> Node:
     registry: Registry[Raw] = REGISTRY
     for name, referred in references.items():
         resource = draft_of(referred, (draft, rules))[1].create_resource(referred)
-        uris = {name, urljoin(base, name), resource.id() or name}
-        registry = registry.with_resources((uri, resource) for uri in uris)
+        registry = registry.with_resources((uri, resource) for uri in {name, urljoin(base, name)})
     return Node(raw, draft, rules, registry.with_resource(base, own).crawl().resolver(base))

@@ -15,6 +15,7 @@ from jsonschema import (
 from jsonschema.exceptions import best_match
 
 from skylog.schemas.json_schema.nodes import Node, Raw, draft_of, root_node
+from skylog.schemas.json_schema.shapes import shape_of
 from skylog.schemas.json_text import compact_json, load_json, pointer
 from skylog.schemas.schema import InvalidSchema, Schema, SchemaType
 
@@ -46,12 +47,15 @@ def parse_json(text: str, references: Mapping[str, str]) -> Schema:
     """Parse a JSON Schema. The name of a reference is the address by which $ref uses it."""
     raw = load_json(text)
     others = {name: load_json(other, f"in the reference {name}: ") for name, other in references.items()}
+    _check(raw, "")
     for name, other in others.items():
         _check(other, f"in the reference {name}: ")
-    _check(raw, "")
     root = root_node(raw, others)
     for path, node in _nodes(root, ()):
-        _check_references(path, node)
+        _check_references(path, node, "")
+    for name in others:
+        for path, node in _nodes(root.follow(name), ()):
+            _check_references(path, node, f"in the reference {name}: ")
     title = raw.get("title") if isinstance(raw, dict) else None
     return Schema(
         kind=SchemaType.JSON,
@@ -95,23 +99,17 @@ def _within(raw: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Raw]]:
             yield from (((word, name), each) for name, each in raw[word].items() if isinstance(each, dict | bool))
 
 
-def _check_references(path: tuple[str, ...], node: Node) -> None:
+def _check_references(path: tuple[str, ...], node: Node, origin: str) -> None:
     """Every reference leads somewhere, and not around in a circle."""
-    seen = []
-    while (references := node.references) and len(references) == len(node.raw):
-        seen.append(id(node.raw))
-        node = _follow(path, node, references[0])
-        if id(node.raw) in seen:
-            raise InvalidSchema(f"at {pointer(path)}: the reference {references[0]} leads back to itself")
-    for reference in node.references:
-        _follow(path, node, reference)
-
-
-def _follow(path: tuple[str, ...], node: Node, reference: str) -> Node:
     try:
-        return node.follow(reference)
-    except LookupError:
+        shape_of(node)
+    except LookupError as error:
         raise InvalidSchema(
-            f"at {pointer(path)}: the reference {reference} leads nowhere; add what it means to the schema, or a "
-            "reference to another schema with this name"
+            f"{origin}at {pointer(path)}: the reference {error.args[0]} leads nowhere; add what it means to the "
+            "schema, or a reference to another schema with this name"
         ) from None
+    except RecursionError:
+        if not node.references:
+            raise
+        reference = node.references[0]
+        raise InvalidSchema(f"{origin}at {pointer(path)}: the reference {reference} leads back to itself") from None
