@@ -127,6 +127,12 @@ def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture
+def brokers(secured: Secured, way: str) -> str:
+    """A client learns the address of the listener that it uses, and of no other."""
+    return secured.address(way)
+
+
 def confluent_peer(secured: Secured, way: str) -> Any:
     return nullcontext(ConfluentPeer(secured.address(way), secured.librdkafka(way)))
 
