@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,6 +87,41 @@ def test_commands_take_the_settings_by_option_and_by_environment(client: str) ->
 def test_strangers_are_not_served(broker: BrokerProcess) -> None:
     done = skylog("topics", "list", "--bootstrap", broker.bootstrap)
     assert done.returncode == 1
+    assert "if it requires TLS or a login, say how in the file of --config or SKYLOG_CONFIG" in done.stderr
+
+
+def with_login(client: str, path: Path, user: str, password: str) -> str:
+    login = f'username="{user}" password="{password}"'
+    path.write_text(re.sub(r'username="[^"]*" password="[^"]*"', login, Path(client).read_text()))
+    return str(path)
+
+
+REFUSED = {
+    ("users", "list"): "cannot list the users: User:alice may not DESCRIBE the cluster\n",
+    ("acls", "list"): "cannot list the ACLs: User:alice may not DESCRIBE the cluster\n",
+    ("quotas", "list"): "cannot list the quotas: User:alice may not DESCRIBE_CONFIGS the cluster\n",
+    ("acls", "add", "bob", "read", "--topic", "t"): "cannot add the ACLs: User:alice may not ALTER the cluster\n",
+    ("quotas", "set", "--user", "bob", "--request-percentage", "5"): "User:alice may not ALTER_CONFIGS the cluster\n",
+    ("produce", "letters"): "topic 'letters': Broker: Topic authorization failed",
+}
+
+
+def test_a_refused_command_says_which_right_is_missing(client: str, tmp_path: Path) -> None:
+    assert skylog("users", "add", "alice", "--config", client, stdin="secret\n").returncode == 0
+    alice = with_login(client, tmp_path / "alice.properties", "alice", "secret")
+    for arguments, error in REFUSED.items():
+        done = skylog(*arguments, "--config", alice, stdin="hello\n")
+        assert (done.returncode, error in done.stderr, "Traceback" in done.stderr) == (1, True, False), done.stderr
+
+
+def test_a_failed_connection_says_what_to_check(client: str, tmp_path: Path) -> None:
+    wrong = with_login(client, tmp_path / "wrong.properties", "admin", "wrong")
+    done = skylog("topics", "list", "--config", wrong)
+    assert "(invalid credentials); check the login in the file of --config" in done.stderr
+    untrusting = tmp_path / "untrusting.properties"
+    untrusting.write_text(re.sub(r"ssl\.truststore.*", "", Path(client).read_text()))
+    done = skylog("topics", "list", "--config", str(untrusting))
+    assert "check the settings ssl.* in the file of --config" in done.stderr
 
 
 def test_users_are_added_listed_and_removed(broker: BrokerProcess, client: str) -> None:

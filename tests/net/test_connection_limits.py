@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skylog.config import parse
 from skylog.errors import ConfigError
 from skylog.net import NetConfig
-from skylog.net.connection_limits import ConnectionLimits, ListenerLimits, Limits, Refusal
+from skylog.net.connection_limits import ConnectionLimits, Limits, ListenerLimits, Refusal
 from skylog.testing import wait_until as until
 
 from .server import Client, NetServer

@@ -2,8 +2,8 @@
 
 As in Kafka, the broker stops accepting while it has `max.connections`, or while more come per second than
 `max.connection.creation.rate`. Each listener has these two limits for itself, too: its own, or those of the broker. The
-protected listener, which brokers use, has only its own. An address beyond its own limits is accepted and closed: at once if it has too many
-connections, after a wait if it opens them too fast (KIP-612).
+protected listener, which brokers use, has only these. An address beyond its own limits is accepted and closed: at once
+if it has too many connections, after a wait if it opens them too fast (KIP-612).
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _AS_THE_BROKER: Final = ListenerLimits()
 
 
 class ConnectionLimits:
-    """Counts the connections by address and listener. `connection_rate` gives the limit of an address, None without one.
+    """Counts the connections by address and listener.
 
-    `refused` counts the connections that were closed.
+    `connection_rate` gives the limit of an address, None without one. `refused` counts those that were closed.
     """
 
     def __init__(self, limits: Limits) -> None:

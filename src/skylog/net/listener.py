@@ -19,8 +19,8 @@ from skylog.net.connection import Connection, OpenHandler, Shared
 from skylog.net.connection_limits import (
     UNLIMITED,
     ConnectionLimits,
-    ListenerLimits,
     Limits,
+    ListenerLimits,
     Refusal,
     check_overrides,
     parse_overrides,

@@ -70,7 +70,8 @@ class Sender:
             return
         self.failed_count += 1
         if self.failure is None:
-            self.failure = self._explain(error, message.partition())
+            partition = message.partition()  # None if there is no metadata of the topic
+            self.failure = self._explain(error, -1 if partition is None else partition)
 
     def _explain(self, error: LibraryError, partition: int) -> SkylogError:
         if error.code() in (LibraryError._UNKNOWN_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
