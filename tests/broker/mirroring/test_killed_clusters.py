@@ -40,8 +40,13 @@ def produce(cluster: BrokerCluster, first: int) -> None:
     settings = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 5}
     producer = Producer({**settings, "message.timeout.ms": int(PATIENCE_S * 1000)})
     failures: list[object] = []
+
+    def note(error: object, _: object) -> None:
+        if error is not None:
+            failures.append(error)
+
     for number in range(first, first + AT_ONCE):
-        producer.produce("t", b"%d" % number, on_delivery=lambda error, _: error and failures.append(error))
+        producer.produce("t", b"%d" % number, on_delivery=note)
         producer.poll(0)
     assert producer.flush(PATIENCE_S) == 0
     assert not failures
