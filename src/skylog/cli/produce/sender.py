@@ -86,5 +86,10 @@ class Sender:
                 f"topic '{self._topic}' does not exist, and the cluster does not create topics automatically; "
                 f"create it with: skylog topics create {self._topic}"
             )
+        if error.code() == ErrorCode.POLICY_VIOLATION:
+            return SkylogError(
+                f"topic '{self._topic}' refuses messages: it may be a mirror of another cluster; "
+                f"see: skylog topics describe {self._topic}"
+            )
         where = f"{self._topic}-{partition}" if partition >= 0 else f"topic '{self._topic}'"
         return self._connection.error(error, where)
