@@ -23,6 +23,7 @@ HEAVY = (
     "tests/cluster/test_zookeeper.py",
     "tests/cluster/test_secure_zookeeper.py",
     "tests/cli/test_cluster_up.py",
+    "tests/cli/test_cluster_up_secured.py",
     "tests/audit/test_failover.py",
     "tests/audit/test_across_clusters.py",
     "tests/cli/test_mirror.py",

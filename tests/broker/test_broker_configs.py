@@ -128,15 +128,17 @@ def test_the_advertised_address_follows(client: RawClient, changed: list[tuple[s
     assert (node.host, node.port) == ("::1", 77)
 
 
+@pytest.mark.parametrize("key", ["max.connections", "listener.name.plaintext.max.connections"])
 def test_the_limit_of_connections_follows(
-    broker: BrokerProcess, client: RawClient, changed: list[tuple[str, str]]
+    broker: BrokerProcess, client: RawClient, changed: list[tuple[str, str]], key: str
 ) -> None:
-    changed.append((ALL, "max.connections"))
-    assert change(client, ALL, ("max.connections", SET, "1")) == 0
+    changed.append((ALL, key))
+    assert change(client, ALL, (key, SET, "1")) == 0
+    assert described(client, BROKER, THIS, key).value == "1"
     with RawClient(broker.port) as second:
         second.send(ApiVersionsRequest(), 0)
         assert not second.has_answer(0.2)
-        assert change(client, ALL, ("max.connections", SET, "1000")) == 0
+        assert change(client, ALL, (key, SET, "1000")) == 0
         assert second.receive().error_code == 0
 
 

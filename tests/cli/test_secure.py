@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +89,42 @@ def test_commands_take_the_settings_by_option_and_by_environment(client: str) ->
 def test_strangers_are_not_served(broker: BrokerProcess) -> None:
     done = skylog("topics", "list", "--bootstrap", broker.bootstrap)
     assert done.returncode == 1
+    assert "if it requires TLS or a login, say how in the file of --config or SKYLOG_CONFIG" in done.stderr
+
+
+def with_login(client: str, path: Path, user: str, password: str) -> str:
+    login = f'username="{user}" password="{password}"'
+    path.write_text(re.sub(r'username="[^"]*" password="[^"]*"', login, Path(client).read_text()))
+    return str(path)
+
+
+REFUSED = {
+    ("users", "list"): "cannot list the users: User:alice may not DESCRIBE the cluster\n",
+    ("acls", "list"): "cannot list the ACLs: User:alice may not DESCRIBE the cluster\n",
+    ("quotas", "list"): "cannot list the quotas: User:alice may not DESCRIBE_CONFIGS the cluster\n",
+    ("acls", "add", "bob", "read", "--topic", "t"): "cannot add the ACLs: User:alice may not ALTER the cluster\n",
+    ("quotas", "set", "--user", "bob", "--request-percentage", "5"): "User:alice may not ALTER_CONFIGS the cluster\n",
+    ("produce", "secret"): "error: topic 'secret': ",  # refused the topic, or the producer's id: which is first varies
+}
+
+
+def test_a_refused_command_says_which_right_is_missing(client: str, tmp_path: Path) -> None:
+    assert skylog("users", "add", "alice", "--config", client, stdin="secret\n").returncode == 0
+    alice = with_login(client, tmp_path / "alice.properties", "alice", "secret")
+    for arguments, error in REFUSED.items():
+        done = skylog(*arguments, "--config", alice, stdin="hello\n")
+        assert (done.returncode, error in done.stderr, "Traceback" in done.stderr) == (1, True, False), done.stderr
+        assert "authorization failed" in done.stderr.lower() or "may not" in done.stderr
+
+
+def test_a_failed_connection_says_what_to_check(client: str, tmp_path: Path) -> None:
+    wrong = with_login(client, tmp_path / "wrong.properties", "admin", "wrong")
+    done = skylog("topics", "list", "--config", wrong)
+    assert "(invalid credentials); check the login in the file of --config" in done.stderr
+    untrusting = tmp_path / "untrusting.properties"
+    untrusting.write_text(re.sub(r"ssl\.truststore.*", "", Path(client).read_text()))
+    done = skylog("topics", "list", "--config", str(untrusting))
+    assert "check the settings ssl.* in the file of --config" in done.stderr
 
 
 def test_users_are_added_listed_and_removed(broker: BrokerProcess, client: str) -> None:
@@ -140,6 +179,21 @@ def test_requests_that_librdkafka_does_not_have_do_not_go_to_strangers(broker: B
         ask(stranger, MetadataRequest(topics=[]), 20, peer_security(untrusted))
     unverified = untrusted | {"enable.ssl.certificate.verification": "false"}
     assert ask(stranger, MetadataRequest(topics=[]), 20, peer_security(unverified)).brokers
+
+
+def test_a_console_of_its_own_takes_the_file(broker: BrokerProcess, client: str) -> None:
+    command = [sys.executable, "-m", "skylog", "console", "--port", "0", "--config", client]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as console:
+        try:
+            assert console.stderr is not None
+            line = console.stderr.readline()
+            assert line.rstrip().endswith(f" of the cluster at {broker.bootstrap}"), line
+            url = line.split()[2]
+            request = urllib.request.Request(f"{url}/topics", headers={"Accept": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as response:
+                assert "topics" in json.load(response)
+        finally:
+            console.terminate()
 
 
 def test_the_console_of_a_broker_has_the_settings_of_the_broker_not_of_the_shell(secrets: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import pytest
 from skylog.java import RequirementError, find_java
 
 from ..conftest import HAS_SPARK
+from .commands import run_skylog
 from .conftest import SKYLOG, until
 
 
@@ -71,6 +73,21 @@ def test_it_answers_on_the_port_that_it_prints_and_a_signal_stops_it(tmp_path: P
         assert process.returncode == 0
         assert server_of(tmp_path / "new" / "data") is None
         assert not is_answering(address)
+
+
+def test_with_secrets_it_serves_only_who_logs_in_over_tls(tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets"
+    assert run_skylog("secure", str(secrets)).returncode == 0
+    with running(tmp_path / "data", "--port", "0", "--secrets", str(secrets)) as (_, line):
+        address = line.removeprefix("listening on ").rstrip("\n")
+        assert not is_answering(address)
+        login = {"SKYLOG_CONFIG": str(secrets / "cluster.properties"), "SKYLOG_USER_PASSWORD": "p"}
+        done = run_skylog("users", "add", "alice", "--zookeeper", address, variables=login)
+        assert done.returncode == 0, done.stderr
+        done = run_skylog("users", "list", "--json", "--zookeeper", address, variables=login)
+        assert [row["user"] for row in json.loads(done.stdout)] == ["alice"], done.stderr
+    refused = run_skylog("zookeeper", "--data-dir", str(tmp_path / "other"), "--secrets", str(tmp_path))
+    assert (refused.returncode, f"{tmp_path} has no cluster.properties of skylog secure" in refused.stderr) == (1, True)
 
 
 def test_the_server_does_not_outlive_a_command_that_is_killed(tmp_path: Path) -> None:

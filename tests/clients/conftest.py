@@ -71,6 +71,12 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
                 yield address
 
 
+@pytest.fixture
+def brokers(bootstrap: str) -> str:
+    """The addresses that the client under test learns from the brokers."""
+    return bootstrap
+
+
 @contextmanager
 def _standalone(folder: Path) -> Iterator[str]:
     skylog = Path(sys.executable).with_name("skylog")

@@ -258,11 +258,11 @@ class AdministersTopics:
             peer.create_partitions(new_name, 2)
         assert refused.value.code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_the_cluster_names_itself_its_brokers_and_a_controller_among_them(self, peer: Peer, bootstrap: str) -> None:
+    def test_the_cluster_names_itself_its_brokers_and_a_controller_among_them(self, peer: Peer, brokers: str) -> None:
         cluster = peer.cluster()
         assert cluster.cluster_id
         assert cluster.controller_id in cluster.brokers
-        assert set(bootstrap.split(",")) == {f"{host}:{port}" for host, port in cluster.brokers.values()}
+        assert set(brokers.split(",")) == {f"{host}:{port}" for host, port in cluster.brokers.values()}
 
 
 class ValidatesTopics:

@@ -68,6 +68,10 @@ class Secured:
             }
         return found | {"sasl.mechanisms": MECHANISM, "sasl.username": USER, "sasl.password": PASSWORD}
 
+    def librdkafka_file(self, way: str) -> Path:
+        lines = (f"{key}={value}" for key, value in self.librdkafka(way).items())
+        return certificates.write(self.folder / f"librdkafka-{way}.properties", "\n".join(lines))
+
     def python(self, way: str) -> dict[str, Any]:
         own = f"{self.folder}/own.pem" if way == "SSL" else None
         context = create_ssl_context(cafile=f"{self.folder}/ca.pem", certfile=own, keyfile=own)
@@ -125,6 +129,12 @@ def bootstrap(secured: Secured) -> str:
 @pytest.fixture(scope="module", params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture
+def brokers(secured: Secured, way: str) -> str:
+    """A client learns the address of the listener that it uses, and of no other."""
+    return secured.address(way)
 
 
 def confluent_peer(secured: Secured, way: str) -> Any:
@@ -187,7 +197,7 @@ class TestKcat(contract.LooksUpOffsets):
     @pytest.fixture
     def peer(self, secured: Secured, way: str, confluent: ConfluentPeer) -> Any:
         try:
-            peer: Any = KcatPeer(secured.address(way), debian_program("kcat"), secured.librdkafka(way))
+            peer: Any = KcatPeer(secured.address(way), debian_program("kcat"), secured.librdkafka_file(way))
         except NotAvailable as reason:
             pytest.skip(f"no kcat: {reason}")
         peer.produce = confluent.produce  # which sets times
@@ -195,7 +205,7 @@ class TestKcat(contract.LooksUpOffsets):
 
     def test_it_produces_and_reads(self, secured: Secured, way: str, make_topic: contract.MakeTopic) -> None:
         try:
-            peer = KcatPeer(secured.address(way), debian_program("kcat"), secured.librdkafka(way))
+            peer = KcatPeer(secured.address(way), debian_program("kcat"), secured.librdkafka_file(way))
         except NotAvailable as reason:
             pytest.skip(f"no kcat: {reason}")
         topic = make_topic()

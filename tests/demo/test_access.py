@@ -14,8 +14,10 @@ from skylog.client import Admin, BrokerUnreachableError, Connection, DeliveryErr
 from skylog.demo.access import NEWSFEED_USER, PIPELINE_USER, RIGHTS, WEBSITE_USER, Access
 from skylog.demo.broker import DemoBroker
 from skylog.demo.final_audit import is_balanced, wait_for_balance
-from skylog.demo.layout import APPLICATION, EVENTS, NEWSFEED
+from skylog.demo.layout import APPLICATION, EVENTS, FEED, FEED_UNPARSED, NEWSFEED
 from skylog.demo.newsfeed import Newsfeed
+from skylog.pipeline.cluster import Cluster
+from skylog.pipeline.topic import Topic
 from skylog.security.jaas import parse_jaas
 
 TIME_MS = 1_700_000_000_000
@@ -59,6 +61,15 @@ def test_every_part_logs_in_and_the_audit_balances(broker: DemoBroker, access: A
     assert newsfeed.stop(30)
     assert newsfeed.error is None
     assert is_balanced(balances), balances
+
+
+def test_the_pipeline_may_keep_events_that_do_not_parse(broker: DemoBroker, access: Access) -> None:
+    cluster = Cluster(
+        broker.bootstrap, {f"kafka.{key}": value for key, value in access.settings(PIPELINE_USER).items()}
+    )
+    assert cluster.ensure_topic(Topic(FEED).for_unparsed().name, 1)
+    with cluster.producer() as pipeline:
+        pipeline.send(FEED_UNPARSED, b"{").result(30)
 
 
 def test_a_part_may_not_do_the_work_of_another(broker: DemoBroker, access: Access) -> None:

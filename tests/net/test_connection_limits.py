@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skylog.config import parse
 from skylog.errors import ConfigError
 from skylog.net import NetConfig
-from skylog.net.connection_limits import ConnectionLimits, Limits, Refusal
+from skylog.net.connection_limits import ConnectionLimits, Limits, ListenerLimits, Refusal
 from skylog.testing import wait_until as until
 
 from .server import Client, NetServer
@@ -58,6 +58,32 @@ class TestDecisions:
         assert limits.admit("a", 12.0)[0] is None  # the refused one was not counted
         assert limits.total == 12
 
+    def test_a_full_listener_leaves_the_others_their_places(self) -> None:
+        limits = ConnectionLimits(Limits(total=3, listeners={"public": ListenerLimits(total=1)}))
+        limits.admit("a", 0.0, "public")
+        assert (limits.wait_s(0.0, "public"), limits.wait_s(0.0, "internal")) == (inf, 0)
+        limits.release("a", "public")
+        assert limits.wait_s(0.0, "public") == 0
+
+    def test_a_listener_with_room_waits_while_the_broker_is_full(self) -> None:
+        limits = ConnectionLimits(Limits(total=1, listeners={"public": ListenerLimits(total=5)}))
+        limits.admit("a", 0.0, "other")
+        assert limits.wait_s(0.0, "public") == inf
+        assert limits.wait_s(0.0, "between", is_protected=True) == 0
+
+    def test_the_protected_listener_has_a_limit_of_its_own(self) -> None:
+        limits = ConnectionLimits(Limits(total=5, listeners={"between": ListenerLimits(total=1)}))
+        limits.admit("a", 0.0, "between", is_protected=True)
+        assert limits.wait_s(0.0, "between", is_protected=True) == inf
+
+    def test_a_listener_that_gets_too_many_at_once_waits_and_others_do_not(self) -> None:
+        limits = ConnectionLimits(Limits(listeners={"public": ListenerLimits(rate=1)}))
+        while not limits.wait_s(0.0, "public"):
+            limits.admit("a", 0.0, "public")
+        assert limits.total <= 12
+        assert limits.wait_s(0.0, "other") == 0
+        assert limits.wait_s(12.0, "public") == 0
+
 
 def test_overrides_are_addresses_with_counts() -> None:
     key = "max.connections.per.ip.overrides"
@@ -102,7 +128,7 @@ def test_another_limit_counts_at_once() -> None:
 
 def test_a_broker_takes_the_place_of_the_connection_that_is_idle_longest() -> None:
     with NetServer(echo, max_connections=2) as server:
-        own = server.run(server.listener.listen("127.0.0.1", 0, is_protected=True))
+        own = server.run(server.listener.listen("127.0.0.1", 0, name="BETWEEN", is_protected=True))
         with Client(server) as idle, Client(server) as busy:
             assert idle.ask(b"i") == b"i"
             assert busy.ask(b"b") == b"b"
@@ -113,6 +139,22 @@ def test_a_broker_takes_the_place_of_the_connection_that_is_idle_longest() -> No
                     assert idle.is_closed()
                     assert busy.ask(b"b") == b"b"
                     assert waiting.is_silent(0.05)
+
+
+def test_connections_beyond_the_limit_of_a_listener_wait_and_other_listeners_serve() -> None:
+    with NetServer(echo) as server:
+        only_one = replace(NetConfig(), by_listener={("public", "max.connections"): 1})
+        server.do(lambda: server.listener.reconfigure(only_one))
+        other, server.port = server.port, server.run(server.listener.listen("127.0.0.1", 0, name="PUBLIC"))
+        with Client(server) as one, Client(server) as two:
+            assert one.ask(b"1") == b"1"
+            two.send(b"2")
+            assert two.is_silent(0.1)
+            server.port = other
+            with Client(server) as three:
+                assert three.ask(b"3") == b"3"
+            one.socket.close()
+            assert two.receive() == b"2"
 
 
 def test_an_address_that_connects_too_fast_is_closed_after_a_wait() -> None:

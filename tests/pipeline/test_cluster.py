@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,20 @@ def test_how_to_connect_reaches_sources_sinks_and_clients() -> None:
     assert not cluster.connection().is_plaintext
     with pytest.raises(OptionError, match="use PEM files"):
         Cluster("host:9093", {"kafka.ssl.truststore.type": "JKS"}).connection()
+
+
+def test_without_options_the_file_of_the_environment_says_how_to_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("bootstrap.servers=elsewhere:1\nsecurity.protocol=SSL\nssl.truststore.location=ca.pem\n")
+    monkeypatch.setenv("SKYLOG_CONFIG", str(path))
+    cluster = Cluster("host:9093", {"failOnDataLoss": "false"})
+    found = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "ca.pem"}
+    assert cluster.source_options == found | {"failOnDataLoss": "false", "kafka.bootstrap.servers": "host:9093"}
+    assert cluster.kafka_options == found | {"kafka.bootstrap.servers": "host:9093"}
+    assert cluster.library_settings == {"security.protocol": "SSL", "ssl.ca.location": "ca.pem"}
+    assert Cluster("host:9093", OPTIONS).library_settings["security.protocol"] == "SASL_SSL"
 
 
 def test_a_cluster_is_given_by_its_address() -> None:

@@ -51,6 +51,15 @@ def test_a_key_may_be_set_for_one_listener() -> None:
         ServerConfig.parse({"listener.name.public.ssl.client.auth": "maybe"})
 
 
+def test_a_listener_may_have_limits_of_connections_of_its_own() -> None:
+    given = {"max.connections": "9", "listener.name.public.max.connections": "5"}
+    assert ServerConfig.parse(given).net.by_listener == {("public", "max.connections"): 5}
+    with pytest.raises(ConfigError, match=r"listener\.name\.public\.max\.connections=0"):
+        ServerConfig.parse({"listener.name.public.max.connections": "0"})
+    with pytest.raises(ConfigError):  # as in Kafka, only for the whole broker
+        ServerConfig.parse({"listener.name.public.max.connections.per.ip": "5"})
+
+
 def test_secrets_are_not_shown() -> None:
     values = {"ssl.keystore.key": "k", "listener.name.a.ssl.key.password": "p", "num.partitions": "2"}
     assert shown(values) == {

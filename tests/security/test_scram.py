@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 
 import pytest
 
@@ -127,6 +128,33 @@ def test_names_with_commas_and_equal_signs() -> None:
     server.respond(client.final(server.respond(client.first())))
     assert server.identity is not None
     assert server.identity.user == "a,b=c"
+
+
+def logged_in_with(nonce: Callable[[str], str]) -> bool:
+    """Log in with the right password, and with a nonce that is made of the server's."""
+    server, bare = ScramExchange(SHA_256, find), "n=alice,r=mine"
+    challenge = server.respond(f"n,,{bare}".encode()).decode()
+    given, salt, iterations = (part[2:] for part in challenge.split(","))
+    salted = scram.salted(SHA_256, "secret", base64.b64decode(salt), int(iterations))
+    final = f"c=biws,r={nonce(given)}"
+    client_key = SHA_256.hmac(salted, b"Client Key")
+    signature = SHA_256.hmac(SHA_256.hash(client_key), f"{bare},{challenge},{final}".encode())
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
+    try:
+        server.respond(f"{final},p={proof}".encode())
+    except LoginError:
+        return False
+    return server.identity is not None
+
+
+def test_a_client_must_repeat_the_nonce_or_do_it_like_an_older_librdkafka() -> None:
+    assert logged_in_with(lambda nonce: nonce)
+    assert logged_in_with(lambda nonce: "mine" + nonce)
+    assert not logged_in_with(lambda nonce: "else" + nonce)
+    assert not logged_in_with(lambda nonce: "else" + nonce[4:])
+    assert not logged_in_with(lambda nonce: nonce[4:])
+    assert not logged_in_with(lambda nonce: "mine")
+    assert not logged_in_with(lambda nonce: "mine" + nonce[:-1] + "!")
 
 
 def test_a_stored_credential_comes_back() -> None:

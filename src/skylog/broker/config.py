@@ -20,6 +20,7 @@ from skylog.config import HIDDEN, Setting, UpdateMode, parse, setting, settings
 from skylog.errors import ConfigError
 from skylog.groups import ConsumerGroupConfig, GroupConfig
 from skylog.net import NetConfig
+from skylog.net.listener import OF_A_LISTENER
 from skylog.quotas import QuotaConfig
 from skylog.replication.token_bucket import UNLIMITED
 from skylog.security.config import LISTENER_PREFIX, SecurityConfig, key_of_listener
@@ -288,20 +289,26 @@ class ServerConfig:
     def _overlaid(self, values: Mapping[str, str]) -> ServerConfig:
         parts: dict[type, dict[str, str]] = {owner: {} for owner in (*_OWNERS, LogConfig)}
         by_listener: dict[str, str] = {}
+        limits: dict[tuple[str, str], int] = {}
         for key, value in values.items():
             owner, known = find_broker_key(key)
-            replace(known, key=key).parse(value)  # an error names the broker's key, not the topic's
-            if key.startswith(LISTENER_PREFIX):
+            parsed = replace(known, key=key).parse(value)  # an error names the broker's key, not the topic's
+            if key.startswith(LISTENER_PREFIX) and owner is NetConfig:
+                limits[key.removeprefix(LISTENER_PREFIX).partition(".")[0], known.key] = parsed
+            elif key.startswith(LISTENER_PREFIX):
                 by_listener[key] = value
             else:
                 parts[owner][known.key] = value
         security = parse(SecurityConfig, parts[SecurityConfig], self.security)
         if by_listener:
             security = replace(security, by_listener={**security.by_listener, **by_listener})
+        net = parse(NetConfig, parts[NetConfig], self.net)
+        if limits:
+            net = replace(net, by_listener={**net.by_listener, **limits})
         return replace(
             self,
             broker=parse(BrokerConfig, parts[BrokerConfig], self.broker),
-            net=parse(NetConfig, parts[NetConfig], self.net),
+            net=net,
             log=parse(LogConfig, parts[LogConfig], self.log),
             groups=parse(GroupConfig, parts[GroupConfig], self.groups),
             transactions=parse(TransactionConfig, parts[TransactionConfig], self.transactions),
@@ -310,6 +317,11 @@ class ServerConfig:
             zookeeper=parse(ZooKeeperConfig, parts[ZooKeeperConfig], self.zookeeper),
             quotas=parse(QuotaConfig, parts[QuotaConfig], self.quotas),
         )
+
+    def of_listeners(self) -> list[str]:
+        """Return the keys that are set for one listener, sorted."""
+        given = {*self.static, *self.cluster_wide, *self.per_broker}
+        return sorted(key for key in given if key.startswith(LISTENER_PREFIX))
 
     def effective(self) -> dict[str, tuple[Setting, Any]]:
         """Return every broker key with its setting and effective value, sorted by key."""
@@ -343,6 +355,9 @@ def find_broker_key(key: str) -> tuple[type, Setting]:
         own = key_of_listener(key)
         if own is not None:
             return SecurityConfig, settings(SecurityConfig)[own]
+        limit = key.removeprefix(LISTENER_PREFIX).partition(".")[2]
+        if limit in OF_A_LISTENER:
+            return NetConfig, settings(NetConfig)[limit]
     try:
         return _owners()[key]
     except KeyError:

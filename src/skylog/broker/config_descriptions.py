@@ -76,9 +76,18 @@ def describe_broker(server: ServerConfig, derived: DerivedConfig) -> list[Descri
         for key, (known, value) in server.effective().items()
         if key != NODE_ID
     ]
+    rows += [_of_listener(server, key) for key in server.of_listeners()]
     rows += [_derived(known, known.format(getattr(derived, known.field))) for known in settings(DerivedConfig).values()]
     rows.append(_derived(find_broker_key(NODE_ID)[1], str(derived.broker_id)))
     return sorted(rows, key=lambda row: row.key)
+
+
+def _of_listener(server: ServerConfig, key: str) -> DescribedConfig:
+    """Describe a key that is set for one listener. Without a value it would be that of the whole broker."""
+    known = find_broker_key(key)[1]
+    synonyms = [each for each in _broker_synonyms(server, known, key) if each.source is not ConfigSource.DEFAULT]
+    is_read_only = known.update_mode is UpdateMode.READ_ONLY
+    return _described(known, key, synonyms[0].value or "", synonyms, read_only=is_read_only)
 
 
 def describe_all_brokers(server: ServerConfig) -> list[DescribedConfig]:

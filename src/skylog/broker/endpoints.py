@@ -86,7 +86,13 @@ class Endpoints:
             begin = self._listener.listen if self._bound else self._listener.start
             is_protected = len(addresses) > 1 and address.name == self._inter_broker
             bound = await begin(
-                address.host, address.port, open_session, handshakes, max_frame_bytes, is_protected=is_protected
+                address.host,
+                address.port,
+                open_session,
+                handshakes,
+                max_frame_bytes,
+                name=address.name,
+                is_protected=is_protected,
             )
             self._bound[address.name] = address._replace(port=bound)
         return self._bound[first.name].port

@@ -23,7 +23,7 @@ from skylog.broker.held_frame import HeldFrame
 from skylog.broker.metrics.requests import RequestTimes
 from skylog.broker.quotas.active import ActiveQuotas
 from skylog.broker.quotas.usage import MeteredWork, Usage
-from skylog.broker.security.access import Rights
+from skylog.broker.security.access import Rights, explain
 from skylog.broker.session import PLAINTEXT, Session
 from skylog.errors import ErrorCode, MalformedRequestError
 from skylog.limited_logger import LimitedLogger
@@ -184,10 +184,12 @@ class Router:
         assert api.handle is not None
         rights = context.session.rights
         if rights is not None:
-            code = rights.refusal(api.needs, request)
-            if code is not None:
-                response: Any = API_SPECS[api.key].response
-                return api.refuse(request, code) if api.refuse else response(error_code=code)
+            refusal = rights.refusal(api.needs, request)
+            if refusal is not None:
+                make: Any = API_SPECS[api.key].response
+                response = api.refuse(request, refusal.code) if api.refuse else make(error_code=refusal.code)
+                explain(response, refusal)
+                return response
         return api.handle(context, request)
 
     async def _handle_large(self, api: Api, context: Context, held: HeldFrame, position: int) -> Reply:

@@ -72,7 +72,7 @@ def console(
     config_file: Annotated[
         Path | None,
         typer.Option(
-            "--config", help="A properties file with librdkafka settings, such as secrets; --option takes precedence."
+            "--config", help="A properties file with Kafka's names, as for other commands; --option takes precedence."
         ),
     ] = None,
     search_index: Annotated[

@@ -57,6 +57,8 @@ def check_level(level: str) -> int:
 
 def _levels_of_loggers(level: str) -> dict[str, int]:
     pairs = [text.partition("=") for text in level.split(",")[1:]]
+    if not all(own for _, _, own in pairs):
+        raise ConfigError(f"--log-level {level}: expected a level, then LOGGER=LEVEL for each logger with another one")
     return {name.strip(): _number(own) for name, _, own in pairs}
 
 

@@ -16,13 +16,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from skylog.client.cluster_requests import ClusterRequests
 from skylog.client.connection import Connection
-from skylog.errors import SkylogError
+from skylog.protocol.describe_acls import DescribeAclsRequest, DescribeAclsResource
 from skylog.security import acl as model
 from skylog.security.acl import Acl, AclFilter, PatternType, Permission, Resource
 from skylog.security.authorizer import Authorizer, parse_super_users
-
-AUTHORIZER = "authorizer.class.name"
 
 
 class AclAdmin:
@@ -39,10 +38,18 @@ class AclAdmin:
 
     def find(self, wanted: AclFilter) -> list[Acl]:
         """Return the entries that match a filter. Raises SkylogError, also if the broker has no authorizer."""
-        found = self._find(wanted)
-        if not found:
-            self._check_has_authorizer()  # librdkafka returns an empty list instead of that error
-        return found
+        request = DescribeAclsRequest(
+            resource_type_filter=wanted.type,
+            resource_name_filter=wanted.name,
+            pattern_type_filter=wanted.pattern,
+            principal_filter=wanted.principal,
+            host_filter=wanted.host,
+            operation=wanted.operation,
+            permission_type=wanted.permission,
+        )
+        # Not with librdkafka, which returns an empty list if the broker refuses it.
+        rows = ClusterRequests(self._connection, self._admin).ask_any(request, "cannot list the ACLs").resources
+        return sorted(acl for row in rows for acl in _acls(row))
 
     def remove(self, wanted: AclFilter) -> list[Acl]:
         """Remove the entries that match a filter, and return them. Raises SkylogError."""
@@ -52,8 +59,8 @@ class AclAdmin:
 
     def authorizer(self) -> Authorizer:
         """Return the rules that the cluster has, with the super users of one of its brokers. Raises SkylogError."""
-        acls = self._find(AclFilter())
-        settings = self._check_has_authorizer()
+        acls = self.find(AclFilter())
+        settings = self._settings()
         made = Authorizer(
             parse_super_users(settings.get("super.users") or ""),
             allow_if_no_acl=settings.get("allow.everyone.if.no.acl.found") == "true",
@@ -62,23 +69,12 @@ class AclAdmin:
             made.put(resource, [acl for acl in acls if acl.resource == resource])
         return made
 
-    def _find(self, wanted: AclFilter) -> list[Acl]:
-        self._connection.metadata(self._admin)
-        asked: Any = self._admin.describe_acls(_filter(wanted))
-        try:
-            return sorted(_acl(each) for each in asked.result(self._connection.timeout_s))
-        except KafkaException as error:
-            raise self._connection.error(error, "cannot list the ACLs") from error
-
-    def _check_has_authorizer(self) -> dict[str, str | None]:
-        """Return the settings of a broker. Raises SkylogError if it has no authorizer."""
+    def _settings(self) -> dict[str, str | None]:
+        """Return the settings of a broker."""
         node_id = min(self._connection.metadata(self._admin).brokers)
         resource = ConfigResource(ConfigResource.Type.BROKER, str(node_id))
         (found,) = self._finish(self._admin.describe_configs([resource]), "cannot read the settings of a broker")
-        settings = {name: entry.value for name, entry in found.items()}
-        if not settings.get(AUTHORIZER):
-            raise SkylogError(f"broker {node_id} has no ACLs: its setting {AUTHORIZER} is empty")
-        return settings
+        return {name: entry.value for name, entry in found.items()}
 
     def _finish(self, futures: Any, doing: str) -> list[Any]:
         try:
@@ -111,6 +107,14 @@ def _filter(wanted: AclFilter) -> AclBindingFilter:
         AclPermissionType(wanted.permission),
     )
     return found
+
+
+def _acls(found: DescribeAclsResource) -> list[Acl]:
+    resource = Resource(model.ResourceType(found.resource_type), PatternType(found.pattern_type), found.resource_name)
+    return [
+        Acl(resource, row.principal, row.host, model.AclOperation(row.operation), Permission(row.permission_type))
+        for row in found.acls
+    ]
 
 
 def _acl(found: Any) -> Acl:

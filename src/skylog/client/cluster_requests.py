@@ -21,6 +21,7 @@ from skylog.model import TopicPartition
 
 if TYPE_CHECKING:
     from skylog.client.peer_requests import ClusterNodes
+    from skylog.protocol.schema import Message
 
 T = TypeVar("T")
 
@@ -71,6 +72,14 @@ class ClusterRequests:
             return None
         controller_id = NO_CONTROLLER if found.controller is None else found.controller.id
         return ClusterNodes(controller_id, {each.id: each.rack for each in found.nodes})
+
+    def ask_any(self, request: Message, doing: str) -> Any:
+        """Return the response of one of the brokers, over a connection of our own. Raises KafkaError and PeerError."""
+        from skylog.client.peer_requests import ask, check_response
+
+        response = ask(self.brokers()[0], request, self._connection.timeout_s, self._connection.peer_security())
+        check_response(response, doing)
+        return response
 
     # -- leaders and settings
 

@@ -54,6 +54,12 @@ _UNREACHABLE: Final = frozenset(
         LibraryError._WAIT_COORD,
     }
 )
+_NO_ANSWER: Final = "no answer"
+_SETTINGS_FILE: Final = "in the file of --config or SKYLOG_CONFIG"
+_HINTS: Final = {
+    LibraryError._AUTHENTICATION: f"check the login {_SETTINGS_FILE}",
+    LibraryError._SSL: f"check the settings ssl.* {_SETTINGS_FILE}",
+}
 # Settings that every client of a cluster needs.
 _SHARED_SETTINGS: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.address.", "client.")
 _PROTOCOL: Final = "security.protocol"
@@ -124,7 +130,8 @@ class Connection:
         self.timeout_s = timeout_s
         self._errors: deque[LibraryError] = deque(maxlen=_KEPT_ERRORS)
         self._down_reason: str | None = None
-        self._last_reason = "no answer"
+        self._last_reason = _NO_ANSWER
+        self._last_code: int = LibraryError._TRANSPORT
         self._waiting: str | None = None
         self._down_since_s = self._down_at_s = self._warned_at_s = _NEVER
 
@@ -138,6 +145,8 @@ class Connection:
     def down_reason(self, reason: str | None) -> None:
         self.take_errors()
         self._down_reason = reason
+        if reason is None:
+            self._last_code = LibraryError._TRANSPORT
 
     def take_errors(self) -> None:
         """Handle the errors that librdkafka has reported in calls of `poll`."""
@@ -210,10 +219,21 @@ class Connection:
         cause = _library_error(error)
         code = cause.code()
         if code in _UNREACHABLE:
-            return BrokerUnreachableError(self.bootstrap, self._last_reason)
+            return self.unreachable()
         if code >= 0 and code in ErrorCode._value2member_map_:
             return KafkaError(ErrorCode(code), f"{doing}: {cause.str()}")
         return SkylogError(f"{doing}: {cause.str()}")
+
+    def unreachable(self) -> BrokerUnreachableError:
+        """Return the error that no broker can be reached, with what is known of the reason."""
+        hint = _HINTS.get(self._last_code)
+        if hint is None and self._last_reason == _NO_ANSWER:
+            hint = (
+                f"is one running? if it requires TLS or a login, say how {_SETTINGS_FILE}"
+                if self.is_plaintext
+                else f"is one running, with this security.protocol? it is {_SETTINGS_FILE}"
+            )
+        return BrokerUnreachableError(self.bootstrap, self._last_reason, *([] if hint is None else [hint]))
 
     def _settings(self, settings: Mapping[str, object]) -> dict[str, Any]:
         return {
@@ -230,8 +250,10 @@ class Connection:
         if error.code() == LibraryError._ALL_BROKERS_DOWN:
             self._down_reason = self._last_reason
             self._note_outage()
-        elif error.code() in _UNREACHABLE and (match := _REASON.fullmatch(error.str())):
-            self._last_reason = match[1]
+        elif (error.code() in _UNREACHABLE or error.code() in _HINTS) and (match := _REASON.fullmatch(error.str())):
+            is_known = self._last_code in _HINTS and error.code() == LibraryError._TRANSPORT
+            if not is_known:  # an error of the transport that follows one of TLS says less
+                self._last_reason, self._last_code = match[1], error.code()
 
     def _note_outage(self) -> None:
         """Log the outage. librdkafka reports it again with each failed round of attempts, every few seconds."""

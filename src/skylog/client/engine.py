@@ -19,7 +19,7 @@ from confluent_kafka import Producer as LibraryProducer
 from skylog.client.admin import Admin
 from skylog.client.connection import Connection
 from skylog.client.delivery import Delivery, run_callback
-from skylog.client.errors import BrokerUnreachableError, DeliveryError
+from skylog.client.errors import DeliveryError
 from skylog.client.handles import keep_handle
 from skylog.client.tier import ProducerTierFactory
 from skylog.errors import ErrorCode, KafkaError, SkylogError
@@ -197,7 +197,7 @@ class Engine:
         elif code == LibraryError._STATE:
             reason = "a producer with a transactional id sends inside of `with producer.transaction()`"
         elif code in _GIVEN_UP and self._connection.down_reason is not None:
-            reason = str(BrokerUnreachableError(self._connection.bootstrap, self._connection.down_reason))
+            reason = str(self._connection.unreachable())
         elif code in _GIVEN_UP:
             reason = "no acknowledgement arrived in time"
         else:

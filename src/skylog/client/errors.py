@@ -9,12 +9,10 @@ from skylog.errors import ErrorCode, KafkaError, SkylogError
 
 
 class BrokerUnreachableError(SkylogError):
-    """No broker answers at the bootstrap address."""
+    """No broker answers at the bootstrap address, or none accepts this client. `hint` says what to do about it."""
 
-    def __init__(self, bootstrap: str, reason: str) -> None:
-        super().__init__(
-            f"no broker can be reached at {bootstrap} ({reason}); is one running? start one with: skylog serve"
-        )
+    def __init__(self, bootstrap: str, reason: str, hint: str = "is one running? start one with: skylog serve") -> None:
+        super().__init__(f"no broker can be reached at {bootstrap} ({reason}); {hint}")
         self.bootstrap = bootstrap
 
 

@@ -13,7 +13,6 @@ from confluent_kafka import Message as LibraryMessage
 from confluent_kafka import TopicPartition as LibraryPartition
 
 from skylog.client.connection import Connection
-from skylog.client.errors import BrokerUnreachableError
 from skylog.client.message import Message
 from skylog.client.topic import OffsetRange
 from skylog.model import TopicPartition
@@ -107,7 +106,7 @@ class PartitionReader:
         while unfinished:
             messages = self.read()
             if not messages and self.lost_s > PATIENCE_S:
-                raise BrokerUnreachableError(self._connection.bootstrap, self._connection.down_reason or "no answer")
+                raise self._connection.unreachable()
             wanted = []
             for message in messages:
                 offset, end_offset = message.offset, ends[message.topic, message.partition]

@@ -59,7 +59,7 @@ def list_reassignments(
     """Return the reassignments under way, sorted by partition. Raises PeerError and KafkaError."""
     request = ListPartitionReassignmentsRequest(timeout_ms=int(timeout_s * 1000))
     response = wait_for(_ask(controller, request, timeout_s, security))
-    _check(response, "cannot list the reassignments")
+    check_response(response, "cannot list the reassignments")
     found = [
         Reassignment(
             TopicPartition(topic.name, row.partition_index),
@@ -89,7 +89,7 @@ def alter_reassignments(
         topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in rows.items()],
     )
     response = wait_for(_ask(controller, request, timeout_s, security))
-    _check(response, "cannot change the reassignments")
+    check_response(response, "cannot change the reassignments")
     return {
         TopicPartition(topic.name, row.partition_index): _error(row)
         for topic in response.responses
@@ -197,8 +197,9 @@ def _version(peer: Peer, api_key: int) -> int:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from error
 
 
-def _check(response: Any, doing: str) -> None:
-    if response.error_code:
+def check_response(response: Any, doing: str) -> None:
+    """Raise the KafkaError of a response, or of one of its rows, if it has one. `doing` begins its message."""
+    if getattr(response, "error_code", 0):
         error = _error(response)
         raise KafkaError(error.code, f"{doing}: {error.message}")
 

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from skylog.client.connection import Connection
 from skylog.client.delivery import AuditedDelivery, Delivery
 from skylog.client.engine import EXIT_S, POLL_EVERY, POLL_S, Engine
-from skylog.client.errors import BrokerUnreachableError, BufferFullError
+from skylog.client.errors import BufferFullError
 from skylog.client.partitioners import CustomPartitioner, Partitioner, library_name
 from skylog.client.serializers import Serializer, serialize
 from skylog.client.tier import ProducerTierFactory
@@ -323,7 +323,7 @@ class Producer:
     def buffer_full(self, timeout_s: float) -> BufferFullError:
         """Return the error to raise if the queue has been full for `timeout_s`."""
         down = self._connection.down_reason
-        reason = BrokerUnreachableError(self._connection.bootstrap, down) if down else "the cluster accepts no more"
+        reason = self._connection.unreachable() if down else "the cluster accepts no more"
         return BufferFullError(
             f"the message queue has been full for {timeout_s:.0f} s ({reason}); send later, or enlarge the queue: "
             'config={"queue.buffering.max.messages": ...}'

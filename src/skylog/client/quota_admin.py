@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from skylog.client.cluster_requests import ClusterRequests
 from skylog.client.connection import Connection
-from skylog.client.peer_requests import ask
-from skylog.errors import ErrorCode, KafkaError
+from skylog.client.peer_requests import check_response
 from skylog.protocol.alter_client_quotas import (
     AlterClientQuotasRequest,
     QuotaAlteration,
@@ -15,7 +12,6 @@ from skylog.protocol.alter_client_quotas import (
     QuotaOperation,
 )
 from skylog.protocol.describe_client_quotas import DescribeClientQuotasRequest
-from skylog.protocol.schema import Message
 from skylog.quotas import Entity, QuotaKey
 
 
@@ -28,8 +24,7 @@ class QuotaAdmin:
 
     def quotas(self) -> dict[Entity, dict[QuotaKey, float]]:
         """Return all quotas by entity."""
-        response = self._ask(DescribeClientQuotasRequest(components=[]))
-        _check(response, "cannot list the quotas")
+        response = self._requests.ask_any(DescribeClientQuotasRequest(components=[]), "cannot list the quotas")
         return {
             tuple((part.entity_type, part.entity_name) for part in row.entity): {
                 QuotaKey(value.key): value.value for value in row.values
@@ -43,15 +38,6 @@ class QuotaAdmin:
             entity=[QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity],
             ops=[QuotaOperation(key=key, value=value or 0.0, remove=value is None) for key, value in changes.items()],
         )
-        for row in self._ask(AlterClientQuotasRequest(entries=[entry])).entries:
-            _check(row, "cannot change the quotas")
-
-    def _ask(self, request: Message) -> Any:
-        broker = self._requests.brokers()[0]
-        return ask(broker, request, self._connection.timeout_s, self._connection.peer_security())
-
-
-def _check(row: Any, doing: str) -> None:
-    if row.error_code:
-        code = ErrorCode(row.error_code)
-        raise KafkaError(code, f"{doing}: {row.error_message or code.name}")
+        doing = "cannot change the quotas"
+        for row in self._requests.ask_any(AlterClientQuotasRequest(entries=[entry]), doing).entries:
+            check_response(row, doing)

@@ -197,5 +197,6 @@ class Replay:
         if self._failure is None:
             self._failure = self._explain(error, message.topic(), message.partition())
 
-    def _explain(self, error: LibraryError, topic: str, partition: int) -> SkylogError:
-        return self._target.error(error, f"cannot store in {topic}-{partition}")
+    def _explain(self, error: LibraryError, topic: str, partition: int | None) -> SkylogError:
+        where = f"topic {topic}" if partition is None or partition < 0 else f"{topic}-{partition}"
+        return self._target.error(error, f"cannot store in {where}")

@@ -13,14 +13,16 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from skylog.client.cluster_requests import ClusterRequests
 from skylog.client.connection import Connection
 from skylog.errors import ErrorCode, KafkaError
+from skylog.protocol.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
 MECHANISMS: Final = {
     "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
     "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
 }
-_NAMES: Final = {value: key for key, value in MECHANISMS.items()}
+_NAMES: Final = {value.value: key for key, value in MECHANISMS.items()}
 
 
 class UserAdmin:
@@ -41,15 +43,12 @@ class UserAdmin:
 
     def users(self) -> dict[str, dict[str, int]]:
         """Return the iterations by mechanism of each user. Raises SkylogError."""
-        self._connection.metadata(self._admin)
-        asked: Any = self._admin.describe_user_scram_credentials()
-        try:
-            found = asked.result(self._connection.timeout_s)
-        except KafkaException as error:
-            raise self._connection.error(error, "cannot list the users") from error
+        # Not with librdkafka: if the broker refuses it, confluent-kafka 2.16 frees memory twice.
+        request, doing = DescribeUserScramCredentialsRequest(users=None), "cannot list the users"
+        rows = ClusterRequests(self._connection, self._admin).ask_any(request, doing).results
         return {
-            name: {_NAMES[info.mechanism]: info.iterations for info in described.scram_credential_infos}
-            for name, described in sorted(found.items())
+            row.user: {_NAMES[info.mechanism]: info.iterations for info in row.credential_infos}
+            for row in sorted(rows, key=lambda row: row.user)
         }
 
     def remove(self, name: str) -> None:

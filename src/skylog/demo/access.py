@@ -12,7 +12,7 @@ from skylog.client import Connection
 from skylog.client.acl_admin import AclAdmin
 from skylog.client.user_admin import UserAdmin
 from skylog.config import read_properties
-from skylog.demo.layout import EVENTS, FEED, JOBS, NEWSFEED, PAGES_TOPIC, RISING, SEARCH, USERS_TOPIC
+from skylog.demo.layout import EVENTS, FEED, FEED_UNPARSED, JOBS, NEWSFEED, PAGES_TOPIC, RISING, SEARCH, USERS_TOPIC
 from skylog.job_status import JOBS_TOPIC
 from skylog.security.acl import ANY_HOST, Acl, AclOperation, PatternType, Permission, Resource, ResourceType
 from skylog.security.development_set import (
@@ -44,8 +44,8 @@ RIGHTS: Final[Mapping[str, Mapping[tuple[AclOperation, ResourceType], Sequence[s
     },
     PIPELINE_USER: {
         (_READ, ResourceType.TOPIC): (EVENTS, PAGES_TOPIC),
-        (_WRITE, ResourceType.TOPIC): (RISING, FEED, AUDIT_TOPIC, JOBS_TOPIC),
-        (_CREATE, ResourceType.TOPIC): (JOBS_TOPIC,),
+        (_WRITE, ResourceType.TOPIC): (RISING, FEED, FEED_UNPARSED, AUDIT_TOPIC, JOBS_TOPIC),
+        (_CREATE, ResourceType.TOPIC): (FEED_UNPARSED, JOBS_TOPIC),
         (_READ, ResourceType.GROUP): (*JOBS, SEARCH, *_STREAMS),
     },
 }

@@ -13,6 +13,7 @@ RISING: Final = "rising_pages"
 PAGES_TOPIC: Final = "pages"
 USERS_TOPIC: Final = "users"
 FEED: Final = "feed"
+FEED_UNPARSED: Final = f"{FEED}__unparsed"
 
 NEWSFEED: Final = "newsfeed"
 JOBS: Final = ("land", "visits", "rising")

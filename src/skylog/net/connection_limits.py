@@ -1,8 +1,9 @@
 """How many connections there may be, and how fast new ones may come. Pure: the time is passed in.
 
 As in Kafka, the broker stops accepting while it has `max.connections`, or while more come per second than
-`max.connection.creation.rate`. An address beyond its own limits is accepted and closed: at once if it has too many
-connections, after a wait if it opens them too fast (KIP-612).
+`max.connection.creation.rate`. Each listener has these two limits for itself, too: its own, or those of the broker. The
+protected listener, which brokers use, has only these. An address beyond its own limits is accepted and closed: at once
+if it has too many connections, after a wait if it opens them too fast (KIP-612).
 """
 
 from __future__ import annotations
@@ -28,29 +29,51 @@ class Refusal(Enum):
     TOO_FAST = "connection_creation_rate"
 
 
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """What a listener may have for itself; None for as much as the whole broker."""
+
+    total: int | None = None
+    rate: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of a broker. `overrides` has those of single addresses."""
+    """The limits of a broker. `overrides` has those of single addresses, and `listeners` those of listeners."""
 
     total: int = UNLIMITED
     per_address: int = UNLIMITED
     overrides: Mapping[str, int] = field(default_factory=dict)
     rate: int = UNLIMITED
+    listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
     windows: int = 11
     window_s: float = 1.0
 
+    def total_of(self, listener: str) -> int:
+        own = self.listeners.get(listener, _AS_THE_BROKER).total
+        return self.total if own is None else own
+
+    def rate_of(self, listener: str) -> int:
+        own = self.listeners.get(listener, _AS_THE_BROKER).rate
+        return self.rate if own is None else own
+
+
+_AS_THE_BROKER: Final = ListenerLimits()
+
 
 class ConnectionLimits:
-    """Counts the connections by address. `connection_rate` gives the limit of an address, None without one.
+    """Counts the connections by address and listener.
 
-    `refused` counts the connections that were closed.
+    `connection_rate` gives the limit of an address, None without one. `refused` counts those that were closed.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._by_address: Counter[str] = Counter()
+        self._by_listener: Counter[str] = Counter()
         self._total = 0
         self._rate = self._new_rate()
+        self._listener_rates: defaultdict[str, WindowedRate] = defaultdict(self._new_rate)
         self._rates: defaultdict[str, WindowedRate] = defaultdict(self._new_rate)
         self.connection_rate: Callable[[str], float | None] = _no_limit
         self.refused: Counter[Refusal] = Counter()
@@ -70,21 +93,31 @@ class ConnectionLimits:
     def is_full(self) -> bool:
         return self._total >= self._limits.total
 
-    def wait_s(self, now_s: float) -> float:
-        """Return how long to accept nothing: 0, a time, or `inf` until a connection ends."""
-        if self.is_full:
-            return inf
-        if self._limits.rate == UNLIMITED:
-            return 0.0
-        return min(self._rate.excess_s(max(self._limits.rate, 1), now_s), self._limits.window_s)
+    def is_full_for(self, listener: str) -> bool:
+        """Whether a listener has as many connections as it may have for itself."""
+        return self._by_listener[listener] >= self._limits.total_of(listener)
 
-    def admit(self, address: str, now_s: float, *, counts_for_rate: bool = True) -> tuple[Refusal | None, float]:
+    def wait_s(self, now_s: float, listener: str = "", *, is_protected: bool = False) -> float:
+        """Return how long a listener accepts nothing: 0, a time, or `inf` until a connection ends."""
+        if self.is_full_for(listener) or (self.is_full and not is_protected):
+            return inf
+        own_s = self._excess_s(self._listener_rates[listener], self._limits.rate_of(listener), now_s)
+        return own_s if is_protected else max(own_s, self._excess_s(self._rate, self._limits.rate, now_s))
+
+    def _excess_s(self, rate: WindowedRate, limit: int, now_s: float) -> float:
+        return 0.0 if limit == UNLIMITED else min(rate.excess_s(max(limit, 1), now_s), self._limits.window_s)
+
+    def admit(
+        self, address: str, now_s: float, listener: str = "", *, is_protected: bool = False
+    ) -> tuple[Refusal | None, float]:
         """Count a connection that was accepted. Return why it must be closed, None if it may stay, and after how long.
 
         Call `release` when one that may stay has ended.
         """
-        if counts_for_rate and self._limits.rate != UNLIMITED:
+        if not is_protected and self._limits.rate != UNLIMITED:
             self._rate.record(1, now_s)
+        if self._limits.rate_of(listener) != UNLIMITED:
+            self._listener_rates[listener].record(1, now_s)
         wait_s = self._address_wait_s(address, now_s)
         if wait_s:
             self.refused[Refusal.TOO_FAST] += 1
@@ -93,11 +126,13 @@ class ConnectionLimits:
             self.refused[Refusal.TOO_MANY] += 1
             return Refusal.TOO_MANY, 0.0
         self._by_address[address] += 1
+        self._by_listener[listener] += 1
         self._total += 1
         return None, 0.0
 
-    def release(self, address: str) -> None:
+    def release(self, address: str, listener: str = "") -> None:
         self._total -= 1
+        self._by_listener[listener] -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import Final, Protocol
@@ -16,7 +16,15 @@ from skylog.limited_logger import LimitedLogger
 from skylog.net.budget import MemoryBudget
 from skylog.net.buffers import FrameBuffers
 from skylog.net.connection import Connection, OpenHandler, Shared
-from skylog.net.connection_limits import UNLIMITED, ConnectionLimits, Limits, Refusal, check_overrides, parse_overrides
+from skylog.net.connection_limits import (
+    UNLIMITED,
+    ConnectionLimits,
+    Limits,
+    ListenerLimits,
+    Refusal,
+    check_overrides,
+    parse_overrides,
+)
 from skylog.net.transport import PlainTransport, Transport
 
 logger = logging.getLogger(__name__)
@@ -28,17 +36,25 @@ _ACCEPTS_AT_ONCE: Final = 128
 _SCRATCH_BYTES: Final = 1024 * 1024
 _RETRY_SECONDS: Final = 0.5
 _MAX_REFUSED: Final = 1000  # connections that wait for their end
+_MAX_CONNECTIONS: Final = "max.connections"
+_MAX_RATE: Final = "max.connection.creation.rate"
+
+OF_A_LISTENER: Final = (_MAX_CONNECTIONS, _MAX_RATE)
+"""The keys that can also be set for one listener."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetConfig:
-    """Settings of sockets. Each field is a key of Kafka's broker configuration."""
+    """Settings of sockets. Each field is a key of Kafka's broker configuration.
+
+    `by_listener` has the keys that are set for one listener, by its name in lower case and the key.
+    """
 
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", 600_000, "Close connections that have been silent this long.", minimum=1
     )
     max_connection_creation_rate: int = setting(
-        "max.connection.creation.rate",
+        _MAX_RATE,
         UNLIMITED,
         "Accept at most this many connections per second; further ones wait. Those of the listener between brokers do "
         "not count if there are several listeners.",
@@ -47,7 +63,7 @@ class NetConfig:
         update_mode=UpdateMode.CLUSTER_WIDE,
     )
     max_connections: int = setting(
-        "max.connections",
+        _MAX_CONNECTIONS,
         UNLIMITED,
         "Accept no further connections while there are this many; they wait until others end. On the listener between "
         "brokers, if there are several listeners, the longest idle connection of another one is closed instead.",
@@ -101,6 +117,7 @@ class NetConfig:
     socket_send_buffer_bytes: int = setting(
         "socket.send.buffer.bytes", -1, "SO_SNDBUF of the sockets; -1 leaves it to the kernel.", kind="int", minimum=-1
     )
+    by_listener: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Handshakes(Protocol):
@@ -118,9 +135,10 @@ class Handshakes(Protocol):
 class _Endpoint:
     """What the sockets that listen on one address have in common."""
 
-    __slots__ = ("handshakes", "is_protected", "shared")
+    __slots__ = ("handshakes", "is_protected", "name", "shared")
 
-    def __init__(self, shared: Shared, handshakes: Handshakes | None, is_protected: bool) -> None:
+    def __init__(self, name: str, shared: Shared, handshakes: Handshakes | None, is_protected: bool) -> None:
+        self.name = name
         self.shared = shared
         self.handshakes = handshakes
         self.is_protected = is_protected
@@ -159,6 +177,10 @@ class Listener:
             per_address=config.max_connections_per_ip,
             overrides=parse_overrides(config.max_connections_per_ip_overrides),
             rate=config.max_connection_creation_rate,
+            listeners={
+                name: ListenerLimits(*(config.by_listener.get((name, key)) for key in OF_A_LISTENER))
+                for name, _ in config.by_listener
+            },
             windows=self._windows,
             window_s=self._window_s,
         )
@@ -171,6 +193,7 @@ class Listener:
         handshakes: Handshakes | None = None,
         max_frame_bytes: int | None = None,
         *,
+        name: str = "",
         is_protected: bool = False,
     ) -> int:
         """Listen on every address of `host` and return the port. The kernel picks one for port 0."""
@@ -185,7 +208,9 @@ class Listener:
             on_close=self._forget,
         )
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
-        return await self.listen(host, port, open_handler, handshakes, max_frame_bytes, is_protected=is_protected)
+        return await self.listen(
+            host, port, open_handler, handshakes, max_frame_bytes, name=name, is_protected=is_protected
+        )
 
     async def listen(
         self,
@@ -195,17 +220,19 @@ class Listener:
         handshakes: Handshakes | None = None,
         max_frame_bytes: int | None = None,
         *,
+        name: str = "",
         is_protected: bool = False,
     ) -> int:
         """Listen on a further address, after `start`. Its connections may have another handler and handshakes.
 
-        They begin with frames of up to `max_frame_bytes`, until `Connection.allow_frames`. If the address
-        `is_protected`, its connections are accepted even if there are too many: others give way.
+        They begin with frames of up to `max_frame_bytes`, until `Connection.allow_frames`. `name` is that of the
+        listener, whose limits count. If it `is_protected`, its connections are accepted even if the broker has too
+        many: others give way.
         """
         shared = self._shared if open_handler is None else replace(self._shared, open_handler=open_handler)
         if max_frame_bytes is not None:
             shared = replace(shared, max_frame_bytes=max_frame_bytes)
-        endpoint = _Endpoint(shared, handshakes, is_protected)
+        endpoint = _Endpoint(name.lower(), shared, handshakes, is_protected)
         if handshakes is not None:
             self._handshakes.append(handshakes)
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -244,7 +271,9 @@ class Listener:
             if endpoint.is_protected and self.limits.is_full:
                 self._make_room()
             host = address[0]
-            refusal, wait_s = self.limits.admit(host, self._loop.time(), counts_for_rate=not endpoint.is_protected)
+            refusal, wait_s = self.limits.admit(
+                host, self._loop.time(), endpoint.name, is_protected=endpoint.is_protected
+            )
             if refusal is None:
                 self._admit(sock, host, f"{host}:{address[1]}", endpoint)
             else:
@@ -252,13 +281,16 @@ class Listener:
 
     def _has_room(self, listening: socket.socket, endpoint: _Endpoint) -> bool:
         """Whether to accept a connection now. If not, this is called again when that may have changed."""
-        wait_s = 0.0 if endpoint.is_protected else self.limits.wait_s(self._loop.time())
+        wait_s = self.limits.wait_s(self._loop.time(), endpoint.name, is_protected=endpoint.is_protected)
         if not wait_s:
             return True
         if wait_s == inf:
-            limited_logger.warning(
-                "accepting no connections until others end: max.connections=%d", self._config.max_connections
-            )
+            own = self._config.by_listener.get((endpoint.name, _MAX_CONNECTIONS))
+            if own is not None and self.limits.is_full_for(endpoint.name):
+                key, limit = f"listener.name.{endpoint.name}.{_MAX_CONNECTIONS}", own
+            else:
+                key, limit = _MAX_CONNECTIONS, self._config.max_connections
+            limited_logger.warning("accepting no connections until others end: %s=%d", key, limit)
             self._loop.remove_reader(listening.fileno())
             self._full.append((listening, endpoint))
         else:
@@ -311,7 +343,7 @@ class Listener:
             self.connections[Connection(PlainTransport(sock), peer, endpoint.shared)] = endpoint, host
         else:
             connect = partial(self._connect, peer, host, endpoint)
-            endpoint.handshakes.begin(sock, peer, connect, partial(self._release, host))
+            endpoint.handshakes.begin(sock, peer, connect, partial(self._release, host, endpoint))
 
     def _connect(self, peer: str, host: str, endpoint: _Endpoint, transport: Transport) -> None:
         """Begin a connection after its handshake, unless the listener is stopping."""
@@ -319,15 +351,16 @@ class Listener:
             self.connections[Connection(transport, peer, endpoint.shared)] = endpoint, host
         else:
             transport.close()
-            self._release(host)
+            self._release(host, endpoint)
 
     def _forget(self, connection: Connection) -> None:
         found = self.connections.pop(connection, None)
         if found is not None:
-            self._release(found[1])
+            endpoint, host = found
+            self._release(host, endpoint)
 
-    def _release(self, host: str) -> None:
-        self.limits.release(host)
+    def _release(self, host: str, endpoint: _Endpoint) -> None:
+        self.limits.release(host, endpoint.name)
         if self._full:
             self._accept_again()
 

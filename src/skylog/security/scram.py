@@ -110,6 +110,7 @@ class ScramExchange:
         self._mechanism = mechanism
         self._find = find
         self._nonce = ""
+        self._doubled_nonce = ""
         self._user = ""
         self._header = b""
         self._transcript = ""
@@ -136,6 +137,7 @@ class ScramExchange:
         self._is_known = found is not None
         self._credential = found or self._made_up()
         self._nonce = match["nonce"] + secrets.token_urlsafe(24)
+        self._doubled_nonce = match["nonce"] + self._nonce
         self._header = text[: match.start("bare")].encode()
         salt = base64.b64encode(self._credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={self._credential.iterations}"
@@ -156,7 +158,7 @@ class ScramExchange:
             proof = base64.b64decode(match["proof"], validate=True)
         except binascii.Error:
             raise LoginError(FAILED) from None
-        if channel != self._header or not hmac.compare_digest(match["nonce"].encode(), self._nonce.encode()):
+        if channel != self._header or not self._is_own(match["nonce"]):
             raise LoginError(FAILED)
         signed = f"{self._transcript},{match['bare']}".encode()
         signature = self._mechanism.hmac(credential.stored_key, signed)
@@ -168,6 +170,11 @@ class ScramExchange:
             raise LoginError(FAILED)
         self.identity = Identity(self._user)
         return "v=" + base64.b64encode(self._mechanism.hmac(credential.server_key, signed)).decode()
+
+    def _is_own(self, nonce: str) -> bool:
+        """Whether a client repeats the nonce of this login. librdkafka before 2.6.1 puts its part before it twice."""
+        expected = self._nonce if len(nonce) == len(self._nonce) else self._doubled_nonce
+        return hmac.compare_digest(nonce.encode(), expected.encode())
 
 
 class ScramLogin:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from unittest import mock
+
+from confluent_kafka import Consumer
 
 from skylog.broker.partition import ALL, Partition
 from skylog.net.peer import PeerError
@@ -52,6 +55,34 @@ def test_offsets_that_a_group_commits_at_its_new_site_are_not_moved_back(tmp_pat
         assert committed(sites.east, "g", "t") == 4
 
     with_sites(tmp_path, scenario)
+
+
+def test_the_offsets_of_a_group_with_members_here_are_its_own(tmp_path: Path) -> None:
+    async def scenario(sites: Sites) -> None:
+        await sites.west.create("t", [1])
+        for _ in range(5):
+            append(leader(sites.west), b"a")
+        await sites.mirror("t", groups=("*",))
+        await sites.copied()
+        port = any_broker(sites.east).endpoints.port
+        settings = {"bootstrap.servers": f"127.0.0.1:{port}", "group.id": "g", "enable.auto.commit": False}
+        consumer = Consumer(settings)
+        consumer.subscribe(["t"])
+        while not await asyncio.to_thread(consumer.assignment):
+            await asyncio.to_thread(consumer.poll, 0.1)
+        await commit(sites.west, "g", "t", 3)
+        await commit(sites.west, "h", "t", 3)
+        await soon(lambda: committed(sites.east, "h", "t") == 3, "a whole round")
+        await commit(sites.west, "h", "t", 4)
+        await soon(lambda: committed(sites.east, "h", "t") == 4, "another round")
+        assert committed(sites.east, "g", "t") is None
+        copier = any_broker(sites.east).mirrors.copier("m")
+        assert copier is not None
+        assert copier.groups.error == ""
+        await asyncio.to_thread(consumer.close)
+        await soon(lambda: committed(sites.east, "g", "t") == 3, "the offset, without members")
+
+    with_sites(tmp_path, scenario, group_initial_rebalance_delay_ms="0")
 
 
 def test_groups_that_cannot_be_read_at_the_source_are_reported(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from ..loop_cluster import soon, values_of
 from .sites import Sites, any_broker, append, batches, leader, led, with_sites
 
@@ -54,6 +56,34 @@ def test_a_leader_of_the_source_that_crashes_is_replaced(tmp_path: Path) -> None
         assert sites.status() == "mirroring"
 
     with_sites(tmp_path, scenario, west=2)
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_an_unclean_election_at_the_source_ends_the_copying_and_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: int
+) -> None:
+    async def scenario(sites: Sites) -> None:
+        await sites.west.create("t", [1, 2], unclean_leader_election_enable="true")
+        append(leader(sites.west), b"a")
+        await sites.west.until_in_sync(1, 2)
+        await sites.west.crash(2)
+        await sites.west.until_in_sync(1)
+        append(leader(sites.west), b"b")
+        append(leader(sites.west), b"c")
+        await sites.mirror("t")
+        copy = await sites.copied()
+        await sites.west.crash(1)
+        await sites.west.start(2)
+        source = await led(sites.west)
+        assert values_of(source) == [b"a"]  # the others are lost
+        for number in range(more):
+            append(source, b"%d" % number)
+        await soon(lambda: sites.status() == "diverged", "the status")
+        assert values_of(copy) == [b"a", b"b", b"c"]
+        assert "offset" in sites.rows()["t", 0]["error"]
+        assert "t-0 has diverged from t-0 of the source and is not mirrored any more" in caplog.text
+
+    with_sites(tmp_path, scenario, west=3)  # through the third one the mirror finds the new address of the second
 
 
 def test_a_promotion_is_finished_by_the_next_leader(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,11 @@ class KcatPeer:
 
     codecs = CODECS
 
-    def __init__(self, bootstrap: str, program: str = "kcat", security: Mapping[str, str] | None = None) -> None:
-        """`security` are the settings of TLS and logins."""
+    def __init__(self, bootstrap: str, program: str = "kcat", config: Path | None = None) -> None:
+        """`config` is a file with the settings of TLS and logins: `-X` would split a password at its commas."""
         self.bootstrap = bootstrap
         self.program = program
-        settings = [part for key, value in (security or {}).items() for part in ("-X", f"{key}={value}")]
-        self._begin = [program, "-b", bootstrap, *settings]
+        self._begin = [program, *([] if config is None else ["-F", str(config)]), "-b", bootstrap]
 
     def run(self, *arguments: str, stdin: str = "") -> str:
         command = [*self._begin, *arguments]

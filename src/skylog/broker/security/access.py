@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from skylog.broker.security.needs import Need
@@ -34,6 +35,11 @@ ERRORS: Final = {
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_KINDS: Final = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.GROUP: "group",
+    ResourceType.TRANSACTIONAL_ID: "transactional id",
 }
 
 
@@ -125,14 +131,28 @@ class Rights:
         """Whether there may be a resource of the type on which the operation is allowed."""
         return self._authorizer.may_on_any(self._session.principal, self.host, operation, resource_type)
 
-    def refusal(self, needs: Sequence[Need], request: Any) -> ErrorCode | None:
+    def refusal(self, needs: Sequence[Need], request: Any) -> KafkaError | None:
         """Return the error of a request that may not be sent as a whole, None if it may."""
         for need in needs:
             if need.is_of_request:
                 name = CLUSTER_NAME if need.field is None else getattr(request, need.field)
                 if not any(self.may(operation, need.resource, name) for operation in need.operations):
-                    return ERRORS[need.resource]
+                    return _denied(self._session.principal, need.operations, need.resource, name)
         return None
+
+
+def _denied(principal: str, operations: Sequence[AclOperation], resource_type: ResourceType, name: str) -> KafkaError:
+    what = " or ".join(each.name for each in operations)
+    of_what = "the cluster" if resource_type is ResourceType.CLUSTER else f"the {_KINDS[resource_type]} '{name}'"
+    return KafkaError(ERRORS[resource_type], f"{principal} may not {what} {of_what}")
+
+
+def explain(response: Any, error: KafkaError) -> None:
+    """Say in a response, and in those of its rows, why they have this error, where Kafka's message has room for it."""
+    values = (getattr(response, each.name) for each in fields(response))
+    for part in (response, *(row for rows in values if isinstance(rows, list) for row in rows)):
+        if getattr(part, "error_code", None) == error.code and hasattr(part, "error_message"):
+            part.error_message = error.message
 
 
 def may(context: Context, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
@@ -145,7 +165,7 @@ def check(context: Context, operation: AclOperation, resource_type: ResourceType
     """Raise the KafkaError of the resource type unless the client may do this."""
     rights = context.session.rights
     if rights is not None and not rights.may(operation, resource_type, name):
-        raise KafkaError(ERRORS[resource_type], f"{context.session.principal} may not {operation.name} it")
+        raise _denied(context.session.principal, (operation,), resource_type, name)
 
 
 def check_topic(context: Context, operation: AclOperation, topic: str) -> None:

@@ -35,7 +35,18 @@ class LandOptions(JobOptions):
 
 @with_options
 def land(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics to land.", show_default=False)],
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Topics to land.", show_default=False)
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--pattern",
+            metavar="REGEX",
+            help="Land all topics whose whole name matches, such as those of all sites; looked up at the start.",
+            show_default=False,
+        ),
+    ] = None,
     warehouse: Annotated[
         str,
         typer.Option(
@@ -85,11 +96,15 @@ def land(
     A topic's table continues where it ended. Records that cannot be parsed go to the table TOPIC__unparsed.
 
     [bold]skylog pipeline run land page_views --warehouse warehouse --every 5m[/]
+
+    [bold]skylog pipeline run land --pattern '.*\\.page_views'[/]
     """
+    if not topics and pattern is None:
+        raise typer.BadParameter("give topics, or --pattern REGEX", param_hint="TOPIC")
     file_size_bytes = _parse_size(file_size)
     after_ms, keep_ms = parse_duration_ms(merge_after, "--merge-after"), parse_duration_ms(keep, "--keep")
     cluster = options.cluster()
-    from skylog.pipeline.jobs.land import ENVELOPE, Land, LandSettings, UpkeepSettings
+    from skylog.pipeline.jobs.land import ENVELOPE, Land, LandSettings, UpkeepSettings, matching_topics
 
     settings = LandSettings(
         warehouse,
@@ -99,7 +114,8 @@ def land(
         upkeep=UpkeepSettings(after_ms, keep_ms) if merge else None,
         is_audited=audit,
     )
-    run_job(Land(topics, settings), cluster, options)
+    names = dict.fromkeys([*(topics or []), *(matching_topics(cluster, pattern) if pattern is not None else [])])
+    run_job(Land(list(names), settings), cluster, options)
 
 
 def _parse_size(text: str) -> int:

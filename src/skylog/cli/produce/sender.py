@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError as LibraryError
@@ -46,7 +46,7 @@ class Sender:
                 self._producer.produce(self._topic, **message)
                 break
             except BufferError:
-                self._producer.poll(0.1)
+                self._wait_for(self._producer.poll, 0.1)
                 if self.failure is not None:
                     raise self.failure from None
             except KafkaException as error:
@@ -56,27 +56,40 @@ class Sender:
 
     def poll(self) -> None:
         """Process delivery reports. Raises the first failure."""
-        self._producer.poll(0)
+        self._wait_for(self._producer.poll, 0)
         if self.failure is not None:
             raise self.failure
 
     def finish(self, timeout_s: float) -> int:
         """Wait until all messages are delivered or have failed. Returns the number delivered."""
-        waiting = self._producer.flush(timeout_s)
+        waiting = self._wait_for(self._producer.flush, timeout_s)
         return self.accepted_count - self.failed_count - waiting
+
+    def _wait_for(self, work: Callable[[float], int], timeout_s: float) -> int:
+        """Run what calls `_on_delivery`. Raises SkylogError if this producer cannot go on, as without a right."""
+        try:
+            return work(timeout_s)
+        except KafkaException as error:
+            raise self._explain(error.args[0], -1) from error
 
     def _on_delivery(self, error: LibraryError | None, message: Any) -> None:
         if error is None:
             return
         self.failed_count += 1
         if self.failure is None:
-            self.failure = self._explain(error, message.partition())
+            partition = message.partition()  # None if there is no metadata of the topic
+            self.failure = self._explain(error, -1 if partition is None else partition)
 
     def _explain(self, error: LibraryError, partition: int) -> SkylogError:
         if error.code() in (LibraryError._UNKNOWN_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             return SkylogError(
                 f"topic '{self._topic}' does not exist, and the cluster does not create topics automatically; "
                 f"create it with: skylog topics create {self._topic}"
+            )
+        if error.code() == ErrorCode.POLICY_VIOLATION:
+            return SkylogError(
+                f"topic '{self._topic}' refuses messages: it may be a mirror of another cluster; "
+                f"see: skylog topics describe {self._topic}"
             )
         where = f"{self._topic}-{partition}" if partition >= 0 else f"topic '{self._topic}'"
         return self._connection.error(error, where)

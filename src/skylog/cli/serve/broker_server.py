@@ -194,18 +194,31 @@ class BrokerServer:
         sys.stdout.write(f"listening on {address}\n")
         sys.stdout.flush()
         if self.log_format is LogFormat.TEXT:
-            _greet(address)
+            _greet(address, self._client_file())
+
+    def _client_file(self) -> Path | None:
+        """Return the file that clients need for the first listener, None if it is plain text."""
+        security = self.config.security
+        addresses = security.addresses()
+        if not addresses or security.protocol_of(addresses[0].name).name == "PLAINTEXT":
+            return None
+        from skylog.security.development_set import CLIENT
+
+        beside = Path(security.of_listener(addresses[0].name).ssl_truststore_location).parent / CLIENT
+        return beside if beside.is_file() else Path(CLIENT)
 
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _greet(address: str) -> None:
+def _greet(address: str, client_file: Path | None) -> None:
     """Print example commands on stderr. Scripts read exactly one line on stdout."""
     command = "skylog" if shutil.which("skylog") else "python -m skylog"
     option = "" if address == "127.0.0.1:9092" else f" --bootstrap {address}"
     _print("\nTry it, in another terminal:")
+    if client_file is not None:
+        _print(f"  export SKYLOG_CONFIG={client_file}", "bold cyan")
     _print(f"  echo hello | {command} produce greetings{option}", "bold cyan")
     _print(f"  {command} tail greetings{option}\n", "bold cyan")
 

@@ -22,10 +22,11 @@ from skylog.audit import AUDIT_TOPIC, ProducerAudit, Report, Tier
 from skylog.cli.main import command_line
 from skylog.client import ConsumerGroups
 from skylog.model import TopicPartition
+from skylog.pipeline.cluster import Cluster
 from skylog.pipeline.delta.data_files import WrittenFile
 from skylog.pipeline.event_parser import SchemaError
 from skylog.pipeline.increments import Increment, Increments
-from skylog.pipeline.jobs.land import LandSettings, UpkeepSettings, land
+from skylog.pipeline.jobs.land import LandSettings, UpkeepSettings, land, matching_topics
 from skylog.pipeline.jobs.land.completeness import is_complete
 from skylog.pipeline.runner import Progress
 from skylog.pipeline.schedule import CONTINUOUS
@@ -340,6 +341,22 @@ def test_the_command_lands_what_is_there_and_ends(
     assert len({row[1:] for row in rows}) == 20
     assert Table(warehouse / topic).offsets([topic]) == {TopicPartition(topic, number): 10 for number in (0, 1)}
     assert not Table(warehouse / f"{topic}__unparsed").exists()
+
+
+def test_topics_of_all_sites_are_found_by_pattern(skylog_broker: BrokerProcess, topic: str) -> None:
+    cluster = Cluster(skylog_broker.bootstrap)
+    for name in (f"west.{topic}", f"east.{topic}", f"_own.{topic}", f"west.{topic}.more"):
+        cluster.ensure_topic(name, 1)
+    assert matching_topics(cluster, rf".*\.{topic}") == [f"east.{topic}", f"west.{topic}"]
+    with pytest.raises(TableError, match="no topic of the cluster matches"):
+        matching_topics(cluster, f"east.{topic}.")
+    with pytest.raises(TableError, match="not a regular expression"):
+        matching_topics(cluster, "*.clicks")
+
+
+def test_without_topics_the_command_says_what_to_give(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["pipeline", "run", "land", "--warehouse", str(tmp_path), "--once"])
+    assert (result.exit_code, "--pattern REGEX" in result.output) == (2, True)
 
 
 def test_a_size_that_is_none_is_refused_before_spark_starts(topic: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from threading import Event
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MAX_OFFSETS: Final = 2_000_000
+_IGNORED: Final = ("_", ".")
 _TASK_BYTES: Final = 64 << 20  # the input of one writing task, so that several tasks write a large hour
 
 
@@ -73,6 +75,22 @@ def land(
     Land(topics, settings).run_with(spark, Cluster.of(cluster), run)
 
 
+def matching_topics(cluster: Cluster, pattern: str) -> list[str]:
+    """Return the topics whose whole name matches a regular expression, without those that cannot be landed.
+
+    Raises TableError if there are none.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise TableError(f"{pattern}: not a regular expression: {error}") from None
+    names = sorted(topic.name for topic in cluster.admin().list_topics() if expression.fullmatch(topic.name))
+    found = [name for name in names if not name.startswith(_IGNORED) and not name.endswith(UNPARSED)]
+    if not found:
+        raise TableError(f"no topic of the cluster matches {pattern}; see: skylog topics list")
+    return found
+
+
 def tables(settings: LandSettings, topics: Sequence[str]) -> list[Table]:
     """Return the tables of topics: of their events, and of their unparsed records."""
     warehouse = Storage.of(settings.warehouse)
@@ -85,7 +103,7 @@ def tables(settings: LandSettings, topics: Sequence[str]) -> list[Table]:
 
 def _check_topics(topics: Sequence[str]) -> None:
     for topic in topics:
-        if topic.startswith(("_", ".")):
+        if topic.startswith(_IGNORED):
             raise TableError(f"cannot land topic '{topic}': readers ignore directories whose names begin with _ or .")
         if topic.endswith(UNPARSED):
             raise TableError(f"cannot land topic '{topic}': {UNPARSED} is the suffix of tables for bad records")

@@ -22,7 +22,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Final, Self
 
-from skylog.client import Admin, BrokerUnreachableError, Connection, PartitionReader, Producer
+from skylog.client import Admin, Connection, PartitionReader, Producer
 from skylog.model import TopicPartition
 from skylog.pipeline.cluster import Cluster
 from skylog.pipeline.jobs.newsletters.mail import Digest
@@ -107,7 +107,7 @@ class Ledger:
                 self._next = message.offset + 1
                 self._take(message.key, message.value)
             if self._reader.lost_s > _PATIENCE_S:
-                raise BrokerUnreachableError(self._connection.bootstrap, self._connection.down_reason or "no answer")
+                raise self._connection.unreachable()
 
     def _take(self, key: bytes | None, value: Any) -> None:
         try:
