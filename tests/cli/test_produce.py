@@ -80,7 +80,19 @@ def test_a_partition_that_is_not_there_is_named(skylog: Skylog, topic: str) -> N
     skylog.create(topic, 2)
     assert "no partition 2" in skylog("produce", topic, "--partition", 2, stdin="x\n", code=1).stderr
     error = skylog("produce", topic, "--json-input", stdin='{"partition": 9, "value": "x"}', code=1).stderr
-    assert f"{topic}-9" in error
+    assert f"topic '{topic}' has no partition 9; see: skylog topics describe {topic}" in error
+
+
+def test_a_partition_that_a_new_topic_does_not_get_is_named(skylog: Skylog, topic: str) -> None:
+    error = skylog("produce", topic, "--partition", "7", stdin="x\n", code=1).stderr
+    assert f"error: topic '{topic}' has no partition 7; see: skylog topics describe {topic}" in error
+
+
+def test_a_name_that_no_topic_can_have_is_explained(skylog: Skylog) -> None:
+    error = skylog("produce", "two words", stdin="x\n", code=1).stderr
+    assert (
+        "error: 'two words' cannot be the name of a topic: use at most 249 letters, digits, '.', '_' and '-'" in error
+    )
 
 
 def test_a_refused_message_is_an_error_with_the_first_reason(skylog: Skylog, topic: str) -> None:

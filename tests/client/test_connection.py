@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
+import socket
 import subprocess
 import sys
 import time
+from threading import Thread
 
 import pytest
 
-from skylog import AsyncProducer, Consumer, Producer
+from skylog import Admin, AsyncProducer, BrokerUnreachableError, Consumer, Producer
 from skylog.client import Connection
 from skylog.testing import wait_until
 from tests.patience import patience
@@ -46,6 +49,21 @@ def test_a_consumer_that_reaches_no_broker_says_so_once_and_then_at_intervals(
         assert line.endswith("refused); group 'readers' waits")
         monkeypatch.setattr("skylog.client.connection._WARN_EVERY_S", 0)
         wait_until(lambda: consumer.consume(timeout_s=0.1) or len(lines()) > 1, "another warning")
+
+
+def test_a_server_of_another_protocol_is_recognized() -> None:
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    connection.recv(1000)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Thread(target=answer, daemon=True).start()
+        with pytest.raises(BrokerUnreachableError, match="what listens there does not speak the Kafka protocol"):
+            Admin(f"127.0.0.1:{listener.getsockname()[1]}").list_topics()
 
 
 INTERRUPTED = """

@@ -505,3 +505,22 @@ def test_closing_ends_even_if_librdkafka_does_not(
     assert "group 'stuck' was not left within 0.1 s" in caplog.text
     may_end.set()
     leave()
+
+
+def test_a_program_that_closes_no_consumer_ends_although_a_rebalance_waits(
+    skylog_bootstrap: str, skylog_topic: str
+) -> None:
+    script = """
+import sys
+from skylog import Consumer, ConsumerGroups, Producer
+from skylog.testing import wait_until
+bootstrap, topic = sys.argv[1:]
+Producer(bootstrap).send(topic, "a").result(60)
+consumer = Consumer(topic, "unclosed", bootstrap)  # its partitions are offered to it, and it does not take them
+state = lambda: [group.state for group in ConsumerGroups(bootstrap).list_groups() if group.name == "unclosed"]
+wait_until(lambda: state() == ["Stable"], "the group")
+print("ends", flush=True)
+"""
+    command = [sys.executable, "-c", script, skylog_bootstrap, skylog_topic]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60))
+    assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr

@@ -86,6 +86,46 @@ reader.close()
     run_script(script, skylog_bootstrap, skylog_topic)
 
 
+def test_a_child_gets_no_message_of_its_parents_iterations(skylog_bootstrap: str, skylog_topic: str) -> None:
+    """Neither those that the parent has buffered, nor by waiting for a thread that only the parent has."""
+    script = """
+import asyncio
+from skylog import AsyncConsumer
+
+with Producer(bootstrap) as producer:
+    for number in range(100):
+        producer.send(topic, str(number), partition=0)
+
+async def first(consumer):
+    async for message in consumer:
+        return message.text()
+
+consumer, awaited = Consumer(topic, "iterated", bootstrap), AsyncConsumer(topic, "awaited", bootstrap)
+loop = asyncio.new_event_loop()
+iteration = iter(consumer)
+assert [next(iteration).text() for _ in range(50)] == [str(number) for number in range(50)]
+assert loop.run_until_complete(first(awaited)) == "0"
+
+def iterate():
+    for call in (lambda: next(iteration), lambda: asyncio.run(first(awaited)), lambda: asyncio.run(awaited.commit())):
+        try:
+            call()
+        except SkylogError as error:
+            assert "before this process was forked" in str(error), error
+        else:
+            raise AssertionError("a message of the parent")
+    asyncio.run(awaited.close())
+    os._exit(0)  # the end of the interpreter would close the parent's loop
+
+in_child(iterate)
+assert next(iteration).text() == "50"
+assert loop.run_until_complete(first(awaited)) is not None
+consumer.close()
+loop.run_until_complete(awaited.close())
+"""
+    run_script(script, skylog_bootstrap, skylog_topic)
+
+
 def test_what_was_in_flight_at_the_fork_is_the_parents_concern(skylog_bootstrap: str, skylog_topic: str) -> None:
     script = """
 producer = Producer(bootstrap, config={"linger.ms": 60_000})

@@ -340,6 +340,10 @@ class AsyncConsumer(Generic[ValueT]):
 
     async def _run(self, function: Callable[..., T], *args: object) -> T:
         """Run a call to completion even if the caller is cancelled: a consumer allows one call at a time."""
+        if (
+            self._consumer.is_inherited
+        ):  # the child of a fork does not have the thread; the call raises, or does nothing
+            return function(*args)
         self._loop = asyncio.get_running_loop()
         return await asyncio.shield(self._loop.run_in_executor(self._thread, partial(function, *args)))
 

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka.admin import AdminClient
 
+from skylog.client.addresses import check_addresses
 from skylog.client.errors import BrokerUnreachableError
 from skylog.client.handles import Handle, check_handle, new_handle
 from skylog.client.kafka_settings import as_librdkafka, configured_by_environment
@@ -63,6 +64,7 @@ _HINTS: Final = {
 # Settings that every client of a cluster needs.
 _SHARED_SETTINGS: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.address.", "client.")
 _PROTOCOL: Final = "security.protocol"
+_OTHER_PROTOCOL: Final = "Invalid response size"
 _REASON: Final = re.compile(r"(?:.*failed: |.*/bootstrap: )?(.*?)(?: \(after .*)?", re.DOTALL)
 
 
@@ -119,9 +121,10 @@ class Connection:
 
         `config` holds settings with the names of librdkafka or of Kafka's Java clients. Those on how to reach a cluster
         (TLS, SASL, sockets) apply to all clients. Unless it says how, by `security.protocol`, the file that the
-        environment variable SKYLOG_CONFIG names does.
+        environment variable SKYLOG_CONFIG names does. Raises ConfigError if `bootstrap` or the file cannot be read.
         """
         self.bootstrap = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+        check_addresses(self.bootstrap)
         chosen = as_librdkafka(config or {})
         if _PROTOCOL not in chosen:
             chosen = {**configured_by_environment(), **chosen}
@@ -250,6 +253,8 @@ class Connection:
         if error.code() == LibraryError._ALL_BROKERS_DOWN:
             self._down_reason = self._last_reason
             self._note_outage()
+        elif _OTHER_PROTOCOL in error.str():
+            self._last_reason, self._last_code = "what listens there does not speak the Kafka protocol", error.code()
         elif (error.code() in _UNREACHABLE or error.code() in _HINTS) and (match := _REASON.fullmatch(error.str())):
             is_known = self._last_code in _HINTS and error.code() == LibraryError._TRANSPORT
             if not is_known:  # an error of the transport that follows one of TLS says less

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from time import monotonic
 from typing import Any, Final, Generic, Literal, Self
+from weakref import WeakSet
 
 from confluent_kafka import Consumer as LibraryConsumer
 from confluent_kafka import KafkaError as LibraryError
@@ -114,6 +117,12 @@ class Consumer(Generic[ValueT]):
         self._refill_at = self._filled_at + _REFILL_EVERY_S
         self._stopped = self._closed = False
         self._membership.join(names)
+        _consumers.add(self)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether it was created before this process was forked. Then only the parent can use it."""
+        return is_inherited(self._client)
 
     def __iter__(self) -> Iterator[Message[ValueT]]:
         """Yield messages, waiting for more, until `stop` or `close`."""
@@ -362,7 +371,7 @@ class Consumer(Generic[ValueT]):
         self._tracker.on_commit(error, partitions)
 
     def _leave(self) -> None:
-        if self._closed or is_inherited(self._client):  # the parent of a fork is the member, not its child
+        if self._closed or self.is_inherited:  # the parent of a fork is the member, not its child
             return
         self._stopped = self._closed = True
         if not self._inbox.is_interrupted:
@@ -374,3 +383,28 @@ class Consumer(Generic[ValueT]):
         if self._tier is not None and self._engine is not None:
             self._tier.close()
             self._engine.close(_ATTEMPTS_S)
+
+    def _answer_rebalance(self) -> None:
+        """Answer a rebalance that waits for this member. librdkafka cannot free a client before."""
+        if not self._closed and not self.is_inherited:
+            with contextlib.suppress(Exception):  # the process ends
+                self._inbox.fill(0, 1)
+
+
+_consumers: WeakSet[Consumer[Any]] = WeakSet()
+
+
+def _answer_at_exit() -> None:
+    for consumer in tuple(_consumers):
+        consumer._answer_rebalance()
+
+
+def _hold_back_in_child() -> None:
+    """Called in the child of a fork: the messages that its parent has buffered are the parent's."""
+    for consumer in tuple(_consumers):
+        consumer._refill_at = float("-inf")  # so `take` returns nothing, and `refill` raises
+
+
+atexit.register(_answer_at_exit)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_hold_back_in_child)

@@ -72,6 +72,9 @@ class RunnerCounts:
         self._lock = threading.Lock()
         self._log = LimitedLogger(logger)
 
+    def __repr__(self) -> str:
+        return f"RunnerCounts(handled={self.handled}, retried={self.retried}, dead={self.dead})"
+
     def add_handled(self) -> None:
         """Called when a handler has returned."""
         with self._lock:

@@ -50,7 +50,7 @@ class Sender:
                 if self.failure is not None:
                     raise self.failure from None
             except KafkaException as error:
-                raise self._explain(error.args[0], message.get("partition", -1)) from error
+                raise self._explain(error.args[0], message.get("partition")) from error
         self.accepted_count += 1
         self.accepted_bytes += len(message["value"] or b"") + len(message.get("key") or b"")
 
@@ -77,10 +77,9 @@ class Sender:
             return
         self.failed_count += 1
         if self.failure is None:
-            partition = message.partition()  # None if there is no metadata of the topic
-            self.failure = self._explain(error, -1 if partition is None else partition)
+            self.failure = self._explain(error, message.partition())  # None if there is no metadata of the topic
 
-    def _explain(self, error: LibraryError, partition: int) -> SkylogError:
+    def _explain(self, error: LibraryError, partition: int | None) -> SkylogError:
         if error.code() in (LibraryError._UNKNOWN_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             return SkylogError(
                 f"topic '{self._topic}' does not exist, and the cluster does not create topics automatically; "
@@ -91,5 +90,13 @@ class Sender:
                 f"topic '{self._topic}' refuses messages: it may be a mirror of another cluster; "
                 f"see: skylog topics describe {self._topic}"
             )
-        where = f"{self._topic}-{partition}" if partition >= 0 else f"topic '{self._topic}'"
+        if error.code() == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            return SkylogError(
+                f"'{self._topic}' cannot be the name of a topic: use at most 249 letters, digits, '.', '_' and '-'"
+            )
+        if error.code() == LibraryError._UNKNOWN_PARTITION:
+            return SkylogError(
+                f"topic '{self._topic}' has no partition {partition}; see: skylog topics describe {self._topic}"
+            )
+        where = f"topic '{self._topic}'" if partition is None or partition < 0 else f"{self._topic}-{partition}"
         return self._connection.error(error, where)
