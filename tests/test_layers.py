@@ -21,7 +21,7 @@ LAYERS = (
     ("spark",),
     ("audit_topic",),
     ("broker", "client", "events", "audit"),
-    ("storage", "groups", "transactions", "cluster", "net", "replication", "security", "quotas", "web"),
+    ("storage", "groups", "transactions", "cluster", "net", "replication", "security", "quotas", "web", "schemas"),
     ("records", "protocol"),
     ("config",),
     ("model", "metric", "job_status", "alert", "message_document", "search_index", "terminal", "java", "outage"),

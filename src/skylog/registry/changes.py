@@ -55,7 +55,9 @@ class NewSchema:
     version: int | None = None
 
 
-def existing_version(state: RegistryState, subject: str, new: NewSchema, *, deleted: bool = False) -> StoredSchema | None:
+def existing_version(
+    state: RegistryState, subject: str, new: NewSchema, *, deleted: bool = False
+) -> StoredSchema | None:
     """Return the version of a subject that has this text, the latest of several."""
     for each in reversed(state.versions(subject, deleted=deleted)):
         if (each.kind, each.text, each.references) == (new.kind, new.text, new.references):
@@ -94,9 +96,8 @@ def register(state: RegistryState, subject: str, new: NewSchema) -> Change:
     if state.version(subject, version, deleted=True) is not None:
         records.append(state.max_ids_record())  # the mode IMPORT overwrites it
     # As Confluent's registry does: a soft-deleted version with the same schema gives way to the new one.
-    for each in state.versions(subject, deleted_only=True):
-        if each.id == schema_id and each.version != version:
-            records.append(erased_schema(subject, each.version))
+    former = [each.version for each in state.versions(subject, deleted_only=True) if each.id == schema_id]
+    records += [erased_schema(subject, each) for each in former if each != version]
     return Change((*records, schema_record(stored)), {"id": schema_id})
 
 
@@ -208,5 +209,3 @@ def delete_mode(state: RegistryState, subject: str) -> Change:
     if found is None:
         raise subject_not_found(subject)
     return Change((mode_record(subject, None),), {"mode": found.value})
-
-

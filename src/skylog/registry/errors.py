@@ -67,7 +67,8 @@ def no_subject_mode(subject: str) -> RegistryError:
 def incompatible(subject: str, reasons: list[str]) -> RegistryError:
     details = ", ".join(reasons)
     return RegistryError(
-        409, f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: [{details}]'
+        409,
+        f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: [{details}]',
     )
 
 

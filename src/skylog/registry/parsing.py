@@ -1,6 +1,7 @@
 """Parses schemas with those that they refer to, and remembers the results. Checks compatibility.
 
-Texts are gathered from the state on the event loop; parsing, which may take long, runs elsewhere with what was gathered.
+Texts are gathered from the state on the event loop. Parsing, which may take long, needs nothing else, so it can run
+in a thread.
 """
 
 from __future__ import annotations
@@ -86,6 +87,9 @@ def conflicts(level: str, new: Source, earlier: Sequence[tuple[int, Source]]) ->
         return []
     index, problems = found
     version, source = compared[index]
-    return [*problems, f"{{oldSchemaVersion: {version}}}", f"{{oldSchema: '{source.text}'}}", f"{{compatibility: '{chosen}'}}"]
-
-
+    return [
+        *problems,
+        f"{{oldSchemaVersion: {version}}}",
+        f"{{oldSchema: '{source.text}'}}",
+        f"{{compatibility: '{chosen}'}}",
+    ]

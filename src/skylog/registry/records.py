@@ -93,7 +93,9 @@ def read_schema(data: bytes) -> StoredSchema:
     found = _object(data)
     known = {"subject", "version", "id", "schemaType", "schema", "references", "deleted"}
     try:
-        references = [Reference(each["name"], each["subject"], each["version"]) for each in found.get("references") or ()]
+        references = [
+            Reference(each["name"], each["subject"], each["version"]) for each in found.get("references") or ()
+        ]
         return StoredSchema(
             _typed(found["subject"], str),
             _typed(found["version"], int),

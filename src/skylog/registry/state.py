@@ -1,4 +1,4 @@
-"""The state of a registry: subjects with their versions, ids, configs and modes. A pure function of the topic's records.
+"""The state of a registry: subjects, versions, ids, configs and modes. A pure function of the topic's records.
 
 `apply` takes the records in the order of their offsets. The state after any prefix of the topic, compacted or not, is
 the same as after the records themselves. Nothing here parses a schema or knows the time.
@@ -77,8 +77,9 @@ class RegistryState:
             case "SCHEMA":
                 assert key.subject is not None
                 schema = None if value is None else read_schema(value)
-                place = {"subject": key.subject, "version": key.version}
-                self._put(key.subject, key.version, None if schema is None else replace(schema, **place))
+                if schema is not None:
+                    schema = replace(schema, subject=key.subject, version=key.version)
+                self._put(key.subject, key.version, schema)
             case "DELETE_SUBJECT" if value is not None:
                 assert key.subject is not None
                 self._soft_delete(key.subject, int(read_value(value).get("version", 0)))

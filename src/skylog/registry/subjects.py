@@ -56,5 +56,7 @@ def check_subject(name: str) -> None:
 
 
 def check_characters(name: str) -> None:
-    if any(ord(each) < 32 or 127 <= ord(each) < 160 for each in name) or name.startswith(":.") and name.count(":") < 2:
+    if any(ord(each) < 32 or 127 <= ord(each) < 160 for each in name) or (
+        name.startswith(":.") and name.count(":") < 2
+    ):
         raise invalid_subject(name)
