@@ -47,7 +47,11 @@ def gather(state: RegistryState, subject: str, kind: str, text: str, references:
 
 
 def source_of(state: RegistryState, schema: StoredSchema) -> Source:
-    return gather(state, schema.subject, schema.kind, schema.text, schema.references)
+    """Return the source of a stored schema. If a reference is missing, parsing it fails."""
+    try:
+        return gather(state, schema.subject, schema.kind, schema.text, schema.references)
+    except RegistryError:
+        return Source(schema.kind, schema.text)
 
 
 def parse_source(source: Source) -> Schema:

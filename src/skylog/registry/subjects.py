@@ -56,7 +56,6 @@ def check_subject(name: str) -> None:
 
 
 def check_characters(name: str) -> None:
-    if any(ord(each) < 32 or 127 <= ord(each) < 160 for each in name) or (
-        name.startswith(":.") and name.count(":") < 2
-    ):
+    has_controls = any(ord(each) < 32 or 127 <= ord(each) < 160 for each in name)
+    if has_controls or (name.startswith(":.") and name.count(_MARK) < 2):
         raise invalid_subject(name)
