@@ -1,0 +1,29 @@
+"""Parses a schema of any format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from skylog.schemas.schema import InvalidSchema, Schema, SchemaType
+
+NO_REFERENCES: Mapping[str, str] = MappingProxyType({})
+
+
+def parse(kind: SchemaType, text: str, references: Mapping[str, str] = NO_REFERENCES) -> Schema:
+    """Parse the text of a schema. Raises InvalidSchema with the place and the reason.
+
+    `references` has the text of every schema that this one needs, also indirectly, under the name that is used for it.
+    """
+    try:
+        match kind:
+            case SchemaType.AVRO:
+                from skylog.schemas.avro import parse_avro
+
+                return parse_avro(text, references)
+            case SchemaType.JSON:
+                raise InvalidSchema("JSON Schema is not supported")
+            case SchemaType.PROTOBUF:
+                raise InvalidSchema("Protobuf is not supported")
+    except RecursionError:
+        raise InvalidSchema("the schema is nested too deeply") from None
