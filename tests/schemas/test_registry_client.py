@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -17,7 +18,7 @@ from skylog.schemas.registry_client import (
 )
 
 
-def record(*fields: dict[str, object], name: str = "R") -> SchemaText:
+def record(*fields: Mapping[str, object], name: str = "R") -> SchemaText:
     return SchemaText(json.dumps({"type": "record", "name": name, "fields": fields}))
 
 

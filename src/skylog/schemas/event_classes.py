@@ -242,7 +242,7 @@ def _unwrapped(hint: Any) -> tuple[Any, tuple[int, int] | None]:
     digits = None
     while typing.get_origin(hint) is typing.Annotated:
         known = dict[str, int]()
-        for note in hint.__metadata__:
+        for note in (part for each in hint.__metadata__ for part in (each, *getattr(each, "metadata", ()))):
             for name in ("max_digits", "decimal_places"):
                 if getattr(note, name, None) is not None:
                     known[name] = getattr(note, name)
