@@ -15,8 +15,14 @@ def differences(reader: Schema, writer: Schema) -> list[Difference]:
             from skylog.schemas.avro import avro_differences
 
             return avro_differences(reader, writer)
-        case SchemaType.JSON | SchemaType.PROTOBUF:
-            raise NotImplementedError(reader.kind)
+        case SchemaType.JSON:
+            from skylog.schemas.json_schema import json_differences
+
+            return json_differences(reader, writer)
+        case SchemaType.PROTOBUF:
+            from skylog.schemas.protobuf import protobuf_differences
+
+            return protobuf_differences(reader, writer)
 
 
 def incompatibilities(

@@ -16,8 +16,10 @@ class Difference:
     description: str
     """A sentence in which {reader} and {writer} stand for the words for the two schemas."""
     detail: str | None = None
+    """What Avro's checks say besides."""
 
     def message(self, reader: str, writer: str) -> str:
         sentence = self.description.replace("{reader}", reader).replace("{writer}", writer)
-        more = "" if self.detail is None else f", additionalInfo:'{self.detail}'"
-        return f"{{errorType:'{self.kind}', description:'{sentence}'{more}}}"
+        if self.detail is None:
+            return f'{{errorType:"{self.kind}", description:"{sentence}"}}'
+        return f"{{errorType:'{self.kind}', description:'{sentence}', additionalInfo:'{self.detail}'}}"

@@ -22,8 +22,12 @@ def parse(kind: SchemaType, text: str, references: Mapping[str, str] = NO_REFERE
 
                 return parse_avro(text, references)
             case SchemaType.JSON:
-                raise InvalidSchema("JSON Schema is not supported")
+                from skylog.schemas.json_schema import parse_json
+
+                return parse_json(text, references)
             case SchemaType.PROTOBUF:
-                raise InvalidSchema("Protobuf is not supported")
+                from skylog.schemas.protobuf import parse_protobuf
+
+                return parse_protobuf(text, references)
     except RecursionError:
         raise InvalidSchema("the schema is nested too deeply") from None

@@ -1,16 +1,13 @@
-"""Whether a reader's Avro schema resolves what a writer's has written: Avro's schema resolution, decided for all data.
-
-While a pair of types is being compared, it counts as compatible, so recursive types end. If it turns out not to be,
-verdicts that were found meanwhile may have relied on it and are forgotten.
-"""
+"""Whether a reader's Avro schema resolves what a writer's has written: Avro's schema resolution, for all data."""
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from skylog.schemas.avro.types import Array, AvroType, Enum, Field, Fixed, Map, Named, Record, Union
 from skylog.schemas.difference import Difference
+from skylog.schemas.json_text import pointer
+from skylog.schemas.pairs import Pairs
 from skylog.schemas.schema import Schema
 
 _PROMOTIONS: Final = {
@@ -33,23 +30,10 @@ _Path = tuple[str, ...]
 
 class _Comparison:
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], list[Difference]] = {}
+        self._pairs = Pairs[tuple[int, int], Difference]()
 
     def compare(self, reader: AvroType, writer: AvroType, path: _Path) -> list[Difference]:
-        pair = (id(reader), id(writer))
-        if pair not in self._known:
-            before = len(self._known)
-            self._known[pair] = []
-            found = self._compare(reader, writer, path)
-            if found:
-                self._forget_compatible(since=before)
-            self._known[pair] = found
-        return self._known[pair]
-
-    def _forget_compatible(self, since: int) -> None:
-        for pair in list(islice(self._known, since, None)):
-            if not self._known[pair]:
-                del self._known[pair]
+        return self._pairs.compare((id(reader), id(writer)), lambda: self._compare(reader, writer, path))
 
     def _compare(self, reader: AvroType, writer: AvroType, path: _Path) -> list[Difference]:
         match reader, writer:
@@ -100,7 +84,7 @@ def _names(reader: Named, writer: Named, path: _Path) -> list[Difference]:
     """Names are equal without their namespaces, or the reader has the writer's full name as an alias."""
     if reader.name.name == writer.name.name or writer.name in reader.aliases:
         return []
-    where = _pointer((*path, "name"))
+    where = pointer((*path, "name"))
     sentence = f"The name of the schema has changed (path '{where}')"
     return [Difference("NAME_MISMATCH", where, sentence, f"expected: {writer.name.full}")]
 
@@ -108,7 +92,7 @@ def _names(reader: Named, writer: Named, path: _Path) -> list[Difference]:
 def _sizes(reader: Fixed, writer: Fixed, path: _Path) -> list[Difference]:
     if reader.size == writer.size:
         return []
-    where = _pointer((*path, "size"))
+    where = pointer((*path, "size"))
     sentence = (
         f"The size of FIXED type field at path '{where}' in the {{reader}} schema does not match with the {{writer}} "
         "schema"
@@ -120,14 +104,14 @@ def _symbols(reader: Enum, writer: Enum, path: _Path) -> list[Difference]:
     missing = sorted(set(writer.symbols) - set(reader.symbols))
     if not missing or reader.default is not None:
         return []
-    where = _pointer((*path, "symbols"))
+    where = pointer((*path, "symbols"))
     shown = f"[{', '.join(missing)}]"
     sentence = f"The {{reader}} schema is missing enum symbols '{shown}' at path '{where}' in the {{writer}} schema"
     return [Difference("MISSING_ENUM_SYMBOLS", where, sentence, shown)]
 
 
 def _missing_default(field: Field, path: _Path) -> Difference:
-    where = _pointer(path)
+    where = pointer(path)
     sentence = (
         f"The field '{field.name}' at path '{where}' in the {{reader}} schema has no default value and is missing in "
         "the {writer} schema"
@@ -136,7 +120,7 @@ def _missing_default(field: Field, path: _Path) -> Difference:
 
 
 def _ambiguous(field: Field, matches: list[Field], path: _Path) -> Difference:
-    where = _pointer(path)
+    where = pointer(path)
     sentence = (
         f"The field '{field.name}' at path '{where}' in the {{reader}} schema matches several fields of the {{writer}} "
         "schema, by its name and aliases"
@@ -145,7 +129,7 @@ def _ambiguous(field: Field, matches: list[Field], path: _Path) -> Difference:
 
 
 def _missing_branch(writer: AvroType, path: _Path) -> Difference:
-    where = _pointer(path)
+    where = pointer(path)
     sentence = (
         f"The {{reader}} schema is missing a type inside a union field at path '{where}' in the {{writer}} schema"
     )
@@ -153,7 +137,7 @@ def _missing_branch(writer: AvroType, path: _Path) -> Difference:
 
 
 def _type_mismatch(reader: AvroType, writer: AvroType, path: _Path) -> Difference:
-    where = _pointer(path)
+    where = pointer(path)
     sentence = (
         f"The type (path '{where}') of a field in the {{reader}} schema does not match with the {{writer}} schema"
     )
@@ -163,7 +147,3 @@ def _type_mismatch(reader: AvroType, writer: AvroType, path: _Path) -> Differenc
 
 def _kind(kind: AvroType) -> str:
     return kind.kind.upper()
-
-
-def _pointer(path: _Path) -> str:
-    return "/" + "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)

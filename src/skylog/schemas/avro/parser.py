@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Never
+from typing import Any, Final
 
 from skylog.schemas.avro.defaults import default_problem
 from skylog.schemas.avro.types import (
@@ -27,6 +27,7 @@ from skylog.schemas.avro.types import (
     Record,
     Union,
 )
+from skylog.schemas.json_text import load_json
 from skylog.schemas.schema import InvalidSchema
 
 _PART: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -36,18 +37,6 @@ _OF_TYPES: Final = frozenset(
     ("doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases")
 )
 _OF_FIELDS: Final = frozenset(("default", "doc", "name", "order", "type", "aliases"))
-
-
-def load(text: str, origin: str = "") -> Any:
-    """The JSON of a text. Raises InvalidSchema with line and column."""
-
-    def refuse(constant: str) -> Never:
-        raise InvalidSchema(f"{origin}{constant} is not JSON")
-
-    try:
-        return json.loads(text, parse_constant=refuse)
-    except json.JSONDecodeError as error:
-        raise InvalidSchema(f"{origin}not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
 
 
 class Parser:
@@ -65,7 +54,7 @@ class Parser:
         return frozenset(self._named)
 
     def parse(self, text: str) -> AvroType:
-        return self._type(load(text, self._origin), "", "")
+        return self._type(load_json(text, self._origin), "", "")
 
     def _parse_reference(self, name: str) -> None:
         text, outer = self._waiting.pop(name), self._origin

@@ -7,19 +7,19 @@ aliases and unknown attributes. A type of a reference is written as its name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from skylog.schemas.avro.types import Array, AvroType, Enum, Field, Fixed, Map, Name, Named, Primitive, Union
+from skylog.schemas.json_text import compact_json
 
 
 def canonical_text(kind: AvroType, referred: AbstractSet[Name]) -> str:
-    return _dump(_Canonical(referred).of(kind, ""))
+    return compact_json(_Canonical(referred).of(kind, ""))
 
 
 def normalized_text(kind: AvroType, referred: AbstractSet[Name]) -> str:
-    return _dump(_Normalized(referred).of(kind, ""))
+    return compact_json(_Normalized(referred).of(kind, ""))
 
 
 class _Canonical:
@@ -113,7 +113,3 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}
     return [_sorted(item) for item in value] if isinstance(value, list) else value
-
-
-def _dump(node: Any) -> str:
-    return json.dumps(node, separators=(",", ":"), ensure_ascii=False)
