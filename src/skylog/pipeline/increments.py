@@ -138,6 +138,10 @@ class Increments:
 
 
 def _schema(settings: ReadOptions) -> StructType:
+    if settings.value_format == "avro" and settings.value_schema is None:
+        from skylog.spark.reading.avro_schema import avro_schema
+
+        return avro_schema(settings)
     if settings.value_schema is None:
         return record_schema(with_headers=settings.include_headers)
     found = StructType.fromDDL(value_schema(settings.value_schema, with_headers=settings.include_headers))
