@@ -115,5 +115,5 @@ class Api:
 
 def wait_for_writer(*apis: Api) -> Api:
     """Wait until one of these registries is elected, and return it."""
-    wait_until(lambda: any(each.is_writer for each in apis), 60)
+    wait_until(lambda: any(each.is_writer for each in apis), "an elected registry")
     return next(each for each in apis if each.is_writer)

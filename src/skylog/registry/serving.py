@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -55,6 +56,8 @@ async def serve(
     server = uvicorn.Server(config)
     if parent_fd is not None:
         asyncio.get_running_loop().add_reader(parent_fd, _stop, server, parent_fd)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _ignore)  # uvicorn raises them again when it has stopped, and the registry has to close
     try:
         await server.serve(sockets=[listener])
     finally:
@@ -65,3 +68,7 @@ def _stop(server: uvicorn.Server, parent_fd: int) -> None:
     asyncio.get_running_loop().remove_reader(parent_fd)
     logger.info("the broker has stopped; stopping its registry")
     server.should_exit = True
+
+
+def _ignore(number: int, frame: object) -> None:
+    """Do nothing."""
