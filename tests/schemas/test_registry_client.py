@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import pytest
 
+from skylog.schemas import Reference
 from skylog.schemas.registry_client import (
     JSON,
     IncompatibleSchemaError,
     InvalidSchemaError,
     RegistryClient,
     SchemaNotFoundError,
-    SchemaReference,
     SchemaText,
 )
 
@@ -71,10 +71,10 @@ def test_references_are_resolved_with_their_own(client: RegistryClient) -> None:
     client.register("inner", record(A, name="Inner"))
     middle = SchemaText(
         json.dumps({"type": "record", "name": "Middle", "fields": [{"name": "inner", "type": "Inner"}]}),
-        references=(SchemaReference("Inner", "inner", 1),),
+        references=(Reference("Inner", "inner", 1),),
     )
     schema_id = client.register("middle", middle)
-    outer = (SchemaReference("Middle", "middle", 1),)
+    outer = (Reference("Middle", "middle", 1),)
     assert list(client.texts(outer)) == ["Inner", "Middle"]
     assert client.schema_by_id(schema_id).references == middle.references
     client.register("as-json", SchemaText('{"type": "object"}', JSON))

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "serve": "skylog.cli.serve.command:serve",
     "console": "skylog.cli.console:console",
     "registry": "skylog.cli.registry:registry",
+    "schemas": "skylog.cli.schemas:app",
     "zookeeper": "skylog.cli.zookeeper:zookeeper",
     "cluster": "skylog.cli.cluster:app",
     "topics": "skylog.cli.topics:app",

@@ -111,6 +111,10 @@ class Increments:
             starts[key] = min(starts.get(key, part.start_offset), part.start_offset)
         return Increment(starts, offsets_from_json(last)) if starts else None
 
+    def schema(self) -> StructType:
+        """Return the columns of `frame`. Those of Avro values may grow from one increment to the next."""
+        return _schema(self._settings)
+
     def end_offsets(self) -> Offsets:
         """Return the current ends of the logs."""
         return self._reader.end_offsets()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 from urllib.parse import quote
 
 from skylog.schemas.registry_http import (
@@ -19,6 +19,7 @@ from skylog.schemas.registry_http import (
     RegistryHttp,
     RegistryUnreachableError,
 )
+from skylog.schemas.schema import Reference
 
 AVRO: Final = "AVRO"
 JSON: Final = "JSON"
@@ -41,34 +42,26 @@ class InvalidSchemaError(RegistryError):
     """The registry cannot parse the schema, or it refers to one that does not exist."""
 
 
-class SchemaReference(NamedTuple):
-    """A schema that another one uses: its name there, and the version of a subject that it is stored as."""
-
-    name: str
-    subject: str
-    version: int
-
-
 @dataclass(frozen=True, slots=True)
 class SchemaText:
     """A schema as it is sent to the registry. `kind` is AVRO, JSON or PROTOBUF."""
 
     text: str
     kind: str = AVRO
-    references: tuple[SchemaReference, ...] = ()
+    references: tuple[Reference, ...] = ()
 
     def document(self) -> dict[str, Any]:
         found: dict[str, Any] = {"schema": self.text}
         if self.kind != AVRO:
             found["schemaType"] = self.kind
         if self.references:
-            found["references"] = [reference._asdict() for reference in self.references]
+            found["references"] = [asdict(reference) for reference in self.references]
         return found
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> SchemaText:
         references = tuple(
-            SchemaReference(each["name"], each["subject"], each["version"]) for each in document.get("references") or ()
+            Reference(each["name"], each["subject"], each["version"]) for each in document.get("references") or ()
         )
         return cls(document["schema"], document.get("schemaType") or AVRO, references)
 
@@ -186,7 +179,7 @@ class RegistryClient:
             raise
         return str(answer["compatibilityLevel"])
 
-    def texts(self, references: tuple[SchemaReference, ...]) -> dict[str, str]:
+    def texts(self, references: tuple[Reference, ...]) -> dict[str, str]:
         """Return the texts of the referenced schemas by name, with those that they refer to, dependencies first."""
         found: dict[str, str] = {}
         for reference in references:

@@ -23,11 +23,12 @@ from skylog.errors import ConfigError, SkylogError
 
 URL: Final = "schema.registry.url"
 USER_INFO: Final = "basic.auth.user.info"
+TOKEN: Final = "bearer.auth.token"
 CA_FILE: Final = "ssl.ca.location"
 CERTIFICATE_FILE: Final = "ssl.certificate.location"
 KEY_FILE: Final = "ssl.key.location"
 KEY_PASSWORD: Final = "ssl.key.password"
-SETTINGS: Final = (URL, USER_INFO, CA_FILE, CERTIFICATE_FILE, KEY_FILE, KEY_PASSWORD)
+SETTINGS: Final = (URL, USER_INFO, TOKEN, CA_FILE, CERTIFICATE_FILE, KEY_FILE, KEY_PASSWORD)
 DEFAULT_TIMEOUT_S: Final = 10.0
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -52,6 +53,7 @@ class RegistryAddress:
 
     urls: tuple[str, ...]
     user_info: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
@@ -163,7 +165,9 @@ class RegistryHttp:
         login = self._address.user_info
         if login is None and parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        if login is not None:
+        if self._address.token is not None:
+            headers["Authorization"] = f"Bearer {self._address.token}"
+        elif login is not None:
             headers["Authorization"] = f"Basic {b64encode(login.encode()).decode()}"
         return headers
 
@@ -171,7 +175,7 @@ class RegistryHttp:
         if status >= 400:
             message, code = _message(status, answer)
             if status in (401, 403):
-                message += f"; set {USER_INFO}=user:password of a user with the right to do this"
+                message += f"; set {USER_INFO}=user:password or {TOKEN} of a user with the right to do this"
             raise RegistryError(message, code)
         try:
             return json.loads(answer)
