@@ -86,6 +86,7 @@ def test_objects_are_sent_as_framed_avro_and_names_stay_json(registry: RegistryP
     assert {"blog_log-event.PostCreate", "likes-value"} <= set(client.subjects())
     stats = events.stats()
     assert (stats.fired, stats.handed_over, stats.buffered) == (4, 4, 1)
+    events.close()
 
 
 @pytest.mark.parametrize(

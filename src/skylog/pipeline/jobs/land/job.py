@@ -45,9 +45,9 @@ class LandSettings:
     """Settings of the job. `schema` is in Spark's DDL. `event_time` is a field of it; the default is the record's time.
 
     The warehouse is a directory or `s3://bucket/path`. If `upkeep` is None, files are neither merged nor deleted. If
-    `is_audited`, counts are published to the audit topic. If `registry` is set, the address of a schema registry, values
-    are Avro, and the columns are those of all versions of their schema instead of `schema`; `subject` is as the data
-    source's option valueSubject.
+    `is_audited`, counts are published to the audit topic. `registry` is the address of a schema registry: values are
+    Avro, and the columns are those of all versions of their schema, instead of `schema`. `subject` is the data source's
+    option valueSubject.
     """
 
     warehouse: str | PathLike[str]
