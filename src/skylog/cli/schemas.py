@@ -81,7 +81,7 @@ def list_schemas(
     print_table(("subject", "version", "id", "type", "compatibility"), rows, numbers=("version", "id"))
 
 
-@app.command()
+@app.command("show")
 def show(
     subject: Annotated[str | None, typer.Argument(metavar="SUBJECT", help="A subject; or give --id.")] = None,
     version: Annotated[str, typer.Option("--version", help="A version of the subject.")] = "latest",
@@ -116,7 +116,7 @@ def show(
     write(_laid_out(found.schema))
 
 
-@app.command()
+@app.command("check")
 def check(
     subject: Subject,
     file: SchemaFile,
@@ -151,7 +151,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command("register")
 def register(
     subject: Subject,
     file: SchemaFile,
