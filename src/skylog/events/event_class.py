@@ -92,17 +92,19 @@ class EventClass:
         except MisfitError as error:
             raise EventError(f"event {self.name}: {error}") from None
         actor = None if user is None else actor_of(user)
-        payload = self._write(
-            {
-                "id": f"{timestamp_ms:012x}{os.urandom(10).hex()}",
-                "event": self.name,
-                "timestamp": timestamp_ms,
-                "user": None if actor is None else _stored_user(actor),
-                "attributes": attributes,
-                "server": self._server,
-                "application": self._application,
-            }
-        )
+        record = {
+            "id": f"{timestamp_ms:012x}{os.urandom(10).hex()}",
+            "event": self.name,
+            "timestamp": timestamp_ms,
+            "user": None if actor is None else _stored_user(actor),
+            "attributes": attributes,
+            "server": self._server,
+            "application": self._application,
+        }
+        try:
+            payload = self._write(record)
+        except ValueError as error:  # text that is not Unicode
+            raise EventError(f"event {self.name}: {error}") from error
         key = None if actor is None else str(actor["id"]).encode()
         return EventMessage(payload, key, timestamp_ms, [*current_headers()], self.topic)
 

@@ -114,8 +114,9 @@ class Registrar:
                     self._changed.wait(pause_s)
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
                 continue
-            except RegistryError as error:
-                self._refuse(kind, f"the registry refuses the schema of {kind.name}: {error}")
+            except Exception as error:  # one class must not stop the others
+                shown = str(error) if isinstance(error, RegistryError) else repr(error)
+                self._refuse(kind, f"the registry refuses the schema of {kind.name}: {shown}")
                 continue
             self._release(kind, begin)
 

@@ -5,7 +5,6 @@ What never changes is cached: the schema of an id, and the id of a schema in a s
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -103,19 +102,18 @@ class RegistryClient:
         if not isinstance(address, RegistryAddress):
             address = RegistryAddress.of(address)
         self._http = RegistryHttp(address, timeout_s)
-        self._lock = threading.Lock()
         self._by_id: dict[int, SchemaText] = {}
         self._ids: dict[tuple[str, SchemaText, bool], int] = {}
 
     def register(self, subject: str, schema: SchemaText, *, normalize: bool = False) -> int:
         """Register a schema under a subject, unless it is there, and return its id."""
         key = (subject, schema, normalize)
-        with self._lock:
-            known = self._ids.get(key)
+        known = self._ids.get(key)
         if known is not None:
             return known
         answer = self._call("POST", f"{_versions(subject)}{_query(normalize=normalize)}", schema.document())
-        return self._remember(key, int(answer["id"]))
+        self._ids[key] = found = int(answer["id"])
+        return found
 
     def lookup(self, subject: str, schema: SchemaText, *, normalize: bool = False) -> RegisteredSchema | None:
         """Return the version of `subject` that this schema is, or None."""
@@ -128,13 +126,11 @@ class RegistryClient:
             raise
 
     def schema_by_id(self, schema_id: int) -> SchemaText:
-        with self._lock:
-            known = self._by_id.get(schema_id)
+        known = self._by_id.get(schema_id)
         if known is not None:
             return known
         found = SchemaText.of(self._call("GET", f"/schemas/ids/{schema_id}"))
-        with self._lock:
-            return self._by_id.setdefault(schema_id, found)
+        return self._by_id.setdefault(schema_id, found)
 
     def latest(self, subject: str) -> RegisteredSchema:
         return self.version(subject, "latest")
@@ -194,14 +190,8 @@ class RegistryClient:
     def _registered(self, answer: Mapping[str, Any]) -> RegisteredSchema:
         schema = SchemaText.of(answer)
         schema_id = int(answer["id"])
-        with self._lock:
-            self._by_id.setdefault(schema_id, schema)
+        self._by_id.setdefault(schema_id, schema)
         return RegisteredSchema(str(answer["subject"]), int(answer["version"]), schema_id, schema)
-
-    def _remember(self, key: tuple[str, SchemaText, bool], schema_id: int) -> int:
-        with self._lock:
-            self._ids[key] = schema_id
-        return schema_id
 
     def _call(self, method: str, path: str, body: object = None) -> Any:
         try:

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from skylog.schemas.avro_columns import MessageDecoder, Shape, ShapeError, parse_writer, shape_of_versions
 from skylog.schemas.framing import frame
 from skylog.schemas.registry_client import SchemaNotFoundError
+from tests.proof import proof
 from tests.schemas.avro_columns.random_schemas import Kind, records
 
-SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=proof(400, 25), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def encoded(schema: Any, value: Any) -> bytes:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from skylog.config import parse, setting, settings
 from skylog.errors import ConfigError
-from skylog.schemas.registry_http import URL, RegistryAddress
 from skylog.spark.errors import OptionError
 from skylog.spark.given_options import SINK_ONLY, source_options
 
@@ -175,6 +174,8 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     try:
         options = parse(ReadOptions, values)
         if options.schema_registry_url is not None:
+            from skylog.schemas.registry_http import URL, RegistryAddress  # imports HTTP and TLS
+
             registry[URL] = options.schema_registry_url
             RegistryAddress.of(registry)
         options = replace(options, kafka=kafka, registry=registry)
