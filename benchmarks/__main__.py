@@ -38,6 +38,7 @@ NAMES = (
     "console",
     "spark_read",
     "spark_write",
+    "avro",
     "land",
     "upsert",
     "instructions",

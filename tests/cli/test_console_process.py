@@ -24,10 +24,10 @@ from skylog.cli.serve import console_process
 from skylog.cli.serve.console_process import ConsoleProcess
 from skylog.console.cluster import parent_broker
 from skylog.console.cluster.parent_broker import ParentBroker, ParentBrokerError
-from skylog.console.server.listening import listen
 from skylog.console.server.page import status_of
 from skylog.metric import from_document
 from skylog.testing import BrokerProcess, wait_until
+from skylog.web.listening import listen
 from tests.broker.metrics.reading import collected, value
 from tests.broker.process import BrokerThread
 
@@ -39,7 +39,7 @@ from pathlib import Path
 from skylog.broker import standalone_broker
 from skylog.broker.metrics import Health
 from skylog.cli.serve.console_process import ConsoleProcess
-from skylog.console.server.listening import listen
+from skylog.web.listening import listen
 
 async def main():
     broker = standalone_broker(Path(sys.argv[1]))

@@ -201,7 +201,13 @@ def test_what_finds_the_buffer_full_is_counted_and_logged_now_and_then(
     clock.advance_ms(10_000)
     events.fire("d")
     assert caplog.records[-1].getMessage() == "dropped events for topic blog_log: 6 buffer_full"
-    assert events.stats().dropped == {"unencodable": 0, "buffer_full": 7, "refused": 0, "undelivered": 0}
+    assert events.stats().dropped == {
+        "unencodable": 0,
+        "schema_refused": 0,
+        "buffer_full": 7,
+        "refused": 0,
+        "undelivered": 0,
+    }
     events.fire("e")
     events.close()
     assert caplog.records[-1].getMessage() == "dropped events for topic blog_log: 1 buffer_full"

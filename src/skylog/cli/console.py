@@ -10,7 +10,6 @@ import typer
 
 from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
 from skylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, parse_pairs, read_settings
-from skylog.console.server.listening import listen, url_of
 from skylog.console.settings import (
     CLUSTER_NAME,
     DEFAULT_PORT,
@@ -21,6 +20,7 @@ from skylog.console.settings import (
 )
 from skylog.search_index import INDEX_VARIABLE
 from skylog.terminal import stderr
+from skylog.web.listening import listen, url_of
 
 
 def parse_clusters(texts: list[str]) -> dict[str, str]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "serve": "skylog.cli.serve.command:serve",
     "console": "skylog.cli.console:console",
+    "registry": "skylog.cli.registry:registry",
+    "schemas": "skylog.cli.schemas:app",
     "zookeeper": "skylog.cli.zookeeper:zookeeper",
     "cluster": "skylog.cli.cluster:app",
     "topics": "skylog.cli.topics:app",

@@ -35,11 +35,11 @@ from skylog.console.monitoring.replica_monitor import ReplicaMonitor
 from skylog.console.pages import ROUTES
 from skylog.console.rendering import formatting, plot
 from skylog.console.server.clusters import CLUSTER, ClusterPrefix, prefix_of, prefixed
-from skylog.console.server.credentials import Credentials
 from skylog.console.server.fields import FORM, Fields
 from skylog.console.server.guard import Guard
 from skylog.console.server.page import FIRST, REJECTED, JsonSuffix, Page, view
 from skylog.console.settings import Settings
+from skylog.web.credentials import Credentials
 
 HERE: Final = Path(__file__).parent
 SECTIONS: Final = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from skylog.errors import ConfigError
+from skylog.web.access import check_access
 
 DEFAULT_PORT: Final = 8080
 CLUSTER_NAME: Final = re.compile(r"[a-zA-Z0-9_.\-]{1,64}", re.ASCII)
@@ -49,20 +49,4 @@ class Settings:
                     f"{prefix}option {key}: only librdkafka settings for the connection are allowed; they begin with "
                     f"{', '.join(OPTION_PREFIXES)}"
                 )
-        if bool(self.user) != bool(self.password):
-            raise ConfigError(f"{prefix}user and {prefix}password go together; set both or neither")
-        if not self.requires_credentials and not is_loopback(self.host):
-            raise ConfigError(
-                f"{prefix}host {self.host} would give access to everyone who can reach this machine; set "
-                f"{prefix}token, or {prefix}user and {prefix}password, or listen on 127.0.0.1"
-            )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to `host`. Does not resolve names: any name can be made to point here."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+        check_access(self, prefix)

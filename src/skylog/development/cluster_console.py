@@ -6,10 +6,10 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from skylog.console.server.listening import listen, url_of
 from skylog.console.settings import DEFAULT_PORT
 from skylog.development.command_process import CommandProcess
 from skylog.development.ports import ANY_PORT, HOST, is_free
+from skylog.web.listening import listen, url_of
 
 PORT_OPTION: Final = "--console-port"
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from pyspark.sql.types import StringType, StructType
 
 from skylog.errors import ConfigError
+from skylog.spark.schema import CORRUPT, EVENT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
@@ -70,6 +71,13 @@ def parse(records: DataFrame, schema: StructType) -> DataFrame:
     rows = text.withColumn(FIELDS, F.from_json(_TEXT, with_corrupt, _JSON)).withColumn(REASON, _reason())
     kept = F.struct(*(F.col(f"{FIELDS}.`{name}`") for name in schema.names))
     return rows.withColumn(FIELDS, F.when(F.col(REASON).isNull(), kept)).drop(_TEXT)
+
+
+def parse_decoded(records: DataFrame, schema: StructType) -> DataFrame:
+    """As `parse`, for records whose values the data source has decoded, as it does for Avro."""
+    reason = F.when(F.col("value").isNull(), "no value").otherwise(F.col(CORRUPT))
+    fields = F.when(F.col(EVENT).isNotNull(), F.col(EVENT).cast(schema))
+    return records.withColumn(FIELDS, fields).withColumn(REASON, reason)
 
 
 def events(records: DataFrame, schema: str = ENVELOPE, observation: Observation | None = None) -> DataFrame:

@@ -111,6 +111,10 @@ class Increments:
             starts[key] = min(starts.get(key, part.start_offset), part.start_offset)
         return Increment(starts, offsets_from_json(last)) if starts else None
 
+    def schema(self) -> StructType:
+        """Return the columns of `frame`. Those of Avro values may grow from one increment to the next."""
+        return _schema(self._settings)
+
     def end_offsets(self) -> Offsets:
         """Return the current ends of the logs."""
         return self._reader.end_offsets()
@@ -138,6 +142,10 @@ class Increments:
 
 
 def _schema(settings: ReadOptions) -> StructType:
+    if settings.value_format == "avro" and settings.value_schema is None:
+        from skylog.spark.reading.avro_schema import avro_schema
+
+        return avro_schema(settings)
     if settings.value_schema is None:
         return record_schema(with_headers=settings.include_headers)
     found = StructType.fromDDL(value_schema(settings.value_schema, with_headers=settings.include_headers))

@@ -51,6 +51,10 @@ class SkylogSource(DataSource):
         options = read_options(self.options, is_stream=False)
         if options.value_schema is not None:
             return value_schema(options.value_schema, with_headers=options.include_headers)
+        if options.value_format == "avro":
+            from skylog.spark.reading.avro_schema import avro_schema
+
+            return avro_schema(options)
         return record_schema(with_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -85,7 +89,7 @@ def _check_schema(schema: StructType, options: ReadOptions) -> None:
     added = [EVENT, CORRUPT] if options.value_format else []
     if schema.fields[: len(fixed)] != fixed.fields or schema.names[len(fixed) :] != added:
         raise OptionError("the schema of a topic is fixed: remove .schema(...), and use the option valueSchema instead")
-    if options.value_format is not None:
+    if options.value_format == "json":
         from skylog.spark.reading.json_values import JsonValues
 
         JsonValues(arrow_schema(schema))  # raises OptionError for unsupported types

@@ -71,6 +71,24 @@ def land(
             show_default="the record's timestamp",
         ),
     ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            "--registry",
+            metavar="URL",
+            help="Values are Avro, with schemas of this registry, whose fields are the columns.",
+            show_default=False,
+        ),
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            "--subject",
+            metavar="NAMES",
+            help="The subjects of the registry, separated by commas; NAME* is all that begin with NAME.",
+            show_default="TOPIC-value",
+        ),
+    ] = None,
     file_size: Annotated[
         str, typer.Option("--file-size", metavar="SIZE", help="Approximate size of a file.")
     ] = "128MiB",
@@ -113,6 +131,8 @@ def land(
         file_size_bytes=file_size_bytes,
         upkeep=UpkeepSettings(after_ms, keep_ms) if merge else None,
         is_audited=audit,
+        registry=registry,
+        subject=subject,
     )
     names = dict.fromkeys([*(topics or []), *(matching_topics(cluster, pattern) if pattern is not None else [])])
     run_job(Land(list(names), settings), cluster, options)

@@ -20,9 +20,9 @@ from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
 from skylog.cli.serve.options import ServeOptions
 from skylog.cli.serve.store_session import OpenSession, session_opener
 from skylog.cli.settings import read_settings
-from skylog.console.server.listening import listen, url_of
 from skylog.console.settings import DEFAULT_PORT, Settings
 from skylog.errors import SkylogError
+from skylog.web.listening import listen, url_of
 
 # Functions import the broker and its event loop when they need them, so that `skylog serve --help` does not.
 if TYPE_CHECKING:

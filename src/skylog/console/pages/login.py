@@ -7,9 +7,9 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from skylog.console.server.credentials import COOKIE, SESSION_S
 from skylog.console.server.fields import body
 from skylog.console.server.page import Page, Route, console_of
+from skylog.web.credentials import COOKIE, SESSION_S
 
 
 async def login(request: Request) -> Page | Response:

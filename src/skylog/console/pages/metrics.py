@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from skylog.console.monitoring.exported import audit_metrics, cluster_metrics, complete_lags
-from skylog.console.rendering.prometheus_text import render
+from skylog.web.prometheus_text import render
 from skylog.console.server.page import Route, console_of
 from skylog.errors import SkylogError
 

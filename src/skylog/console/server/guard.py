@@ -22,12 +22,12 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from skylog.console.server.credentials import Credentials
-from skylog.console.settings import Settings, is_loopback
+from skylog.console.settings import Settings
+from skylog.web.access import SAFE_METHODS, forbidden_change, foreign_host, foreign_origin
+from skylog.web.credentials import Credentials
 
 PUBLIC: Final = ("/health", "/login", "/static/")
 _CHANGES_NOTHING: Final = ("/login", "/logout")
-_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _CONTENT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -73,20 +73,13 @@ class Guard:
         """Return the response that rejects the request, or None if it is allowed."""
         path = request.scope["path"]
         is_public = path.startswith(PUBLIC)
-        if not self._settings.requires_credentials and not self._is_our_host(request.headers):
-            return _reject(421, f"this console does not serve the host {request.headers.get('host', '')!r}")
-        if not is_public and not self._credentials.accept(request):
+        refusal = foreign_host(self._settings, request.headers, "console")
+        if refusal is None and not is_public and not self._credentials.accept(request):
             return self._request_credentials(request, method)
-        is_change = method not in _SAFE_METHODS
-        if not _is_same_origin(request.headers) and (is_change or not _is_navigation(request.headers)):
-            return _reject(403, "this request comes from a page of another origin")
-        if is_change and self._settings.read_only and path not in _CHANGES_NOTHING:
-            return _reject(403, "this console is read-only; start it without --read-only to make changes")
-        return None
-
-    def _is_our_host(self, headers: Headers) -> bool:
-        host = _name_in(headers.get("host", ""))
-        return is_loopback(host) or host == self._settings.host
+        refusal = refusal or foreign_origin(request.headers, method)
+        if refusal is None and method not in SAFE_METHODS and path not in _CHANGES_NOTHING:
+            refusal = forbidden_change(self._settings, "console")
+        return None if refusal is None else _reject(*refusal)
 
     def _request_credentials(self, request: HTTPConnection, method: str) -> Response:
         if method == "GET" and "text/html" in request.headers.get("accept", ""):
@@ -96,28 +89,6 @@ class Guard:
         response = _reject(401, "credentials are required: a bearer token, or a user and a password")
         response.headers["www-authenticate"] = "Basic" if self._settings.user else "Bearer"
         return response
-
-
-def _is_same_origin(headers: Headers) -> bool:
-    site = headers.get("sec-fetch-site")
-    if site is not None:
-        return site in ("same-origin", "none")
-    origin = headers.get("origin")
-    return origin is None or origin.partition("://")[2] == headers.get("host")
-
-
-def _is_navigation(headers: Headers) -> bool:
-    """Whether the browser opens a page, for example by a link, as opposed to a request from inside another page."""
-    mode, target = headers.get("sec-fetch-mode", "navigate"), headers.get("sec-fetch-dest", "document")
-    return mode == "navigate" and target == "document"
-
-
-def _name_in(host: str) -> str:
-    """Return the host in a Host header, without the port."""
-    if host.startswith("["):
-        name, bracket, _ = host[1:].partition("]")
-        return name if bracket else ""
-    return host.partition(":")[0]
 
 
 def _reject(status: int, reason: str) -> Response:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from deltalake import Schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from skylog.pipeline.delta.errors import TableSchemaError
 
@@ -30,19 +30,42 @@ def spark_schema(schema: Schema) -> StructType:
 
 
 def new_columns(table: StructType, rows: StructType, uri: str) -> StructType:
-    """Return the columns of `rows` that the table does not have. Raises TableSchemaError if a type would change."""
+    """Return the columns of `rows` that the table does not have, or whose structs have new fields.
+
+    Raises TableSchemaError if a type would change.
+    """
     known = {field.name.lower(): field for field in table.fields}
     added = StructType()
     for field in rows.fields:
         was = known.get(field.name.lower())
         if was is None:
             added.add(field)
-        elif (before := was.dataType.simpleString()) != (kind := field.dataType.simpleString()):
-            raise TableSchemaError(
-                f"{uri}: column '{field.name}' is {before} and cannot become {kind}; rename the column, or write "
-                "another table"
-            )
+        elif (grown := _grown(was.dataType, field.dataType, field.name, uri)) != was.dataType:
+            added.add(was.name, grown)
     return added
+
+
+def _grown(table: DataType, rows: DataType, column: str, uri: str) -> DataType:
+    """Return the type of a column with the fields that structs of the rows have in addition."""
+    if isinstance(table, StructType) and isinstance(rows, StructType):
+        known = {field.name: field for field in rows.fields}
+        kept = [
+            StructField(was.name, _grown(was.dataType, known[was.name].dataType, f"{column}.{was.name}", uri))
+            if was.name in known
+            else was
+            for was in table.fields
+        ]
+        return StructType([*kept, *(field for name, field in known.items() if name not in table.names)])
+    if isinstance(table, ArrayType) and isinstance(rows, ArrayType):
+        return ArrayType(_grown(table.elementType, rows.elementType, column, uri), table.containsNull)
+    if isinstance(table, MapType) and isinstance(rows, MapType) and table.keyType == rows.keyType:
+        value = _grown(table.valueType, rows.valueType, column, uri)
+        return MapType(table.keyType, value, table.valueContainsNull)
+    if (before := table.simpleString()) != (kind := rows.simpleString()):
+        raise TableSchemaError(
+            f"{uri}: column '{column}' is {before} and cannot become {kind}; rename the column, or write another table"
+        )
+    return table
 
 
 def spelled(names: Iterable[str], table: StructType) -> list[str]:

@@ -7,7 +7,7 @@ is done for all records of all batches at once: numpy reads the varints, Arrow c
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from skylog.model import TopicPartition
 from skylog.records.batch import LOG_APPEND_TIME, InvalidBatchError
+from skylog.records.byte_columns import FieldSpan, gather
 from skylog.records.record_starts import read_varints, record_starts
 from skylog.spark.reading.batches import Payloads
 
@@ -25,16 +26,6 @@ _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
-
-
-class FieldSpan(NamedTuple):
-    """The position of one field in every record. Length -1 means null."""
-
-    starts: Integers
-    lengths: Integers
-
-    def select(self, rows: NDArray[Any]) -> FieldSpan:
-        return FieldSpan(self.starts[rows], self.lengths[rows])
 
 
 class RecordColumns:
@@ -115,25 +106,6 @@ class RecordColumns:
         if self._with_headers:
             built["headers"] = _headers(buffer, data, at, limits)
         return pa.RecordBatch.from_arrays([built[name] for name in self._schema.names], schema=self._schema)
-
-
-def gather(buffer: pa.Buffer, span: FieldSpan) -> pa.Array:
-    """Copy the bytes of `span` from `buffer` into one array. Rows with a negative length are null.
-
-    Arrow does the copying: it sees fields and the gaps between them as one array, and takes every other element.
-    """
-    starts, lengths = span
-    count = len(starts)
-    if not count:
-        return pa.array([], pa.binary())
-    null = lengths < 0
-    has_nulls = bool(null.any())
-    edges = np.empty(2 * count, dtype=np.int32)
-    edges[0::2] = starts
-    edges[1::2] = starts + (np.where(null, 0, lengths) if has_nulls else lengths)
-    both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), buffer])
-    picks = pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=null if has_nulls else None)
-    return both.take(picks)
 
 
 def _texts(names: pa.Array) -> pa.Array:

@@ -17,6 +17,7 @@ from skylog.spark.errors import OptionError
 from skylog.spark.given_options import SINK_ONLY, source_options
 
 KAFKA_PREFIX: Final = "kafka."
+REGISTRY_PREFIX: Final = "schemaregistry."
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 
@@ -92,12 +93,32 @@ class ReadOptions:
     value_format: str | None = setting(
         "valueFormat",
         None,
-        "json: parse values into the column event, by valueSchema. The column _corrupt has the text of other values.",
+        "json: parse values into the column event, by valueSchema. The column _corrupt has the text of other values. "
+        "avro: decode values into the column event, by the schemas of a registry. The column _corrupt has the reason "
+        "why a value was not decoded.",
         kind="string",
-        choices=("json",),
+        choices=("json", "avro"),
     )
     value_schema: str | None = setting(
-        "valueSchema", None, "The fields of the JSON values, in Spark's DDL: user STRING, visits INT.", kind="string"
+        "valueSchema",
+        None,
+        "The fields of the values, in Spark's DDL: user STRING, visits INT. For Avro, the default is the fields of all "
+        "versions of the schema.",
+        kind="string",
+    )
+    schema_registry_url: str | None = setting(
+        "schemaRegistryUrl",
+        None,
+        "The address of the schema registry, for Avro. Several are separated by commas. Other settings have the prefix "
+        "schemaRegistry: schemaRegistry.basic.auth.user.info, schemaRegistry.ssl.ca.location, ...",
+        kind="string",
+    )
+    value_subject: str | None = setting(
+        "valueSubject",
+        None,
+        "The subjects of the registry whose fields are the columns, separated by commas; orders-* is all that begin "
+        "with orders-. The default is TOPIC-value, or else all that are TOPIC- and the name of a record.",
+        kind="string",
     )
     push_down_filters: bool = setting(
         "pushDownFilters",
@@ -116,6 +137,7 @@ class ReadOptions:
     fetch_offset_retries: int = setting("fetchOffset.numRetries", 3, "Ignored, because the client retries by itself.")
     fetch_offset_interval_ms: int = setting("fetchOffset.retryIntervalMs", 1000, "Ignored, like numRetries.")
     kafka: Mapping[str, str] = field(default_factory=dict)
+    registry: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bootstrap(self) -> str:
@@ -138,16 +160,25 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     """Parse and validate the options given by Spark. Names are case-insensitive. Raises OptionError."""
     known = {key.lower(): key for key in settings(ReadOptions)}
     kafka: dict[str, str] = {}
+    registry: dict[str, str] = {}
     values: dict[str, str] = {}
     for name, value in source_options(given, SINK_ONLY).items():
         if name.startswith(KAFKA_PREFIX):
             kafka[name.removeprefix(KAFKA_PREFIX)] = value
+        elif name.startswith(REGISTRY_PREFIX):
+            registry[name.removeprefix(REGISTRY_PREFIX)] = value
         elif name in known:
             values[known[name]] = value
         else:
             raise OptionError(f"unknown option '{name}'{_hint(name, known)}")
     try:
-        options = replace(parse(ReadOptions, values), kafka=kafka)
+        options = parse(ReadOptions, values)
+        if options.schema_registry_url is not None:
+            from skylog.schemas.registry_http import URL, RegistryAddress  # imports HTTP and TLS
+
+            registry[URL] = options.schema_registry_url
+            RegistryAddress.of(registry)
+        options = replace(options, kafka=kafka, registry=registry)
     except ConfigError as error:
         raise OptionError(str(error)) from error
     _check(options, values, is_stream=is_stream)
@@ -176,6 +207,15 @@ def _check(options: ReadOptions, values: Mapping[str, Any], *, is_stream: bool) 
     low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
         raise OptionError(f"minOffsetsPerTrigger={low} is more than maxOffsetsPerTrigger={high}")
-    if (options.value_format is None) != (options.value_schema is None):
-        raise OptionError("set both valueFormat and valueSchema, as in valueFormat=json, valueSchema=user STRING")
+    _check_values(options)
     _ = options.max_trigger_delay_ms  # raises OptionError if invalid
+
+
+def _check_values(options: ReadOptions) -> None:
+    is_avro = options.value_format == "avro"
+    if not is_avro and (options.value_format is None) != (options.value_schema is None):
+        raise OptionError("set both valueFormat and valueSchema, as in valueFormat=json, valueSchema=user STRING")
+    if is_avro and options.schema_registry_url is None:
+        raise OptionError("valueFormat=avro needs schemaRegistryUrl, such as http://127.0.0.1:8081")
+    if not is_avro and (options.registry or options.value_subject is not None):
+        raise OptionError("schemaRegistryUrl, schemaRegistry.* and valueSubject are for valueFormat=avro: set that too")

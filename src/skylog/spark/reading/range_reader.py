@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -12,12 +13,15 @@ from skylog.spark.kafka_settings import is_read_committed
 from skylog.spark.reading.batches import batches_in_range, payloads
 from skylog.spark.reading.columns import RecordColumns
 from skylog.spark.reading.fetcher import FetchSettings, PartitionFetcher
-from skylog.spark.reading.json_values import JsonValues
 from skylog.spark.reading.options import ReadOptions
 from skylog.spark.reading.ranges import ReadRange
 from skylog.spark.reading.transactions import committed_batches
 from skylog.spark.schema import arrow_schema, record_schema
 from skylog.spark.security import Security, needs_library
+
+if TYPE_CHECKING:
+    from skylog.spark.reading.avro_values import AvroValues
+    from skylog.spark.reading.json_values import JsonValues
 
 DEFAULT_FETCH_BYTES = 8 << 20
 
@@ -31,7 +35,19 @@ def read_range(options: ReadOptions, part: ReadRange, schema: StructType) -> Ite
         found = read_messages(options, part, records)
     else:
         found = read_batches(fetch_settings(options), part, records)
-    return map(JsonValues(arrow_schema(schema)).extend, found) if options.value_format else found
+    if options.value_format is None:
+        return found
+    return map(_values(options, schema).extend, found)
+
+
+def _values(options: ReadOptions, schema: StructType) -> AvroValues | JsonValues:
+    if options.value_format == "avro":
+        from skylog.spark.reading.avro_values import AvroValues
+
+        return AvroValues(options, schema)
+    from skylog.spark.reading.json_values import JsonValues
+
+    return JsonValues(arrow_schema(schema))
 
 
 def read_batches(settings: FetchSettings, part: ReadRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -27,11 +27,11 @@ from skylog.pipeline.jobs.land.transform import (
     PARTITIONED_BY,
     TABLE,
     events_frame,
+    landed_schema,
     unparsed_frame,
 )
 from skylog.pipeline.jobs.land.upkeep import UpkeepSettings
 from skylog.pipeline.table import UNPARSED
-from skylog.spark.schema import record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,9 @@ class LandSettings:
     """Settings of the job. `schema` is in Spark's DDL. `event_time` is a field of it; the default is the record's time.
 
     The warehouse is a directory or `s3://bucket/path`. If `upkeep` is None, files are neither merged nor deleted. If
-    `is_audited`, counts are published to the audit topic.
+    `is_audited`, counts are published to the audit topic. `registry` is the address of a schema registry: values are
+    Avro, and the columns are those of all versions of their schema, instead of `schema`. `subject` is the data source's
+    option valueSubject.
     """
 
     warehouse: str | PathLike[str]
@@ -54,6 +56,16 @@ class LandSettings:
     file_size_bytes: int = DEFAULT_FILE_BYTES
     upkeep: UpkeepSettings | None = field(default_factory=UpkeepSettings)
     is_audited: bool = True
+    registry: str | None = None
+    subject: str | None = None
+
+    @property
+    def source_options(self) -> dict[str, str]:
+        """The options of the data source that decode values."""
+        if self.registry is None:
+            return {}
+        subject = {} if self.subject is None else {"valueSubject": self.subject}
+        return {"valueFormat": "avro", "schemaRegistryUrl": self.registry, **subject}
 
 
 class LandSteps:
@@ -65,21 +77,27 @@ class LandSteps:
         self,
         spark: SparkSession,
         settings: LandSettings,
-        schema: StructType,
+        records: StructType,
         topics: Sequence[str],
         reporter: AuditReporter | None,
     ) -> None:
+        self._spark = spark
         self._settings = settings
-        self._schema = schema
         self._topics = topics
         self._reporter = reporter
         self._warehouse = Storage.of(settings.warehouse)
         self._reported: dict[str, str] = {}
-        self._empty = spark.createDataFrame([], record_schema(with_headers=False))
-        self._columns = _stored(events_frame(self._empty, schema, settings.event_time).schema)
+        self._adopt(records)
         self._tables = {topic: self._open(topic, self._columns) for topic in topics}
         for topic, table in self._tables.items():
             self._report(topic, table)  # the last run may have ended before it reported
+
+    def _adopt(self, records: StructType) -> None:
+        """Land records with these columns from now on."""
+        self._records = records
+        self._schema = landed_schema(records, self._settings.schema)
+        self._empty = self._spark.createDataFrame([], records)
+        self._columns = _stored(events_frame(self._empty, self._schema, self._settings.event_time).schema)
 
     @cached_property
     def _side_columns(self) -> StructType:
@@ -92,6 +110,8 @@ class LandSteps:
 
     def apply(self, records: DataFrame, increment: Increment) -> None:
         """Commit to each table. A crash between two commits loses nothing, because each table has its own offsets."""
+        if records.schema != self._records:  # there are new versions of the values' schema
+            self._adopt(records.schema)
         for _ in range(_TRIES):
             written = self._write(records, increment)
             if is_complete(written.by_topic(), increment, records):

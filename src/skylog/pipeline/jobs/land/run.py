@@ -14,7 +14,7 @@ from skylog.pipeline.delta.storage import Storage
 from skylog.pipeline.increments import Increments
 from skylog.pipeline.jobs.land.job import NAME, LandSettings, LandSteps
 from skylog.pipeline.jobs.land.reports import AuditReporter
-from skylog.pipeline.jobs.land.transform import PARTITIONED_BY, event_schema
+from skylog.pipeline.jobs.land.transform import PARTITIONED_BY
 from skylog.pipeline.jobs.land.upkeep import Upkeep, keeping_up
 from skylog.pipeline.runnable import JobRun, RunnableJob
 from skylog.pipeline.runner import ProgressCallback, run_increments
@@ -41,9 +41,10 @@ class Land(RunnableJob):
         settings, session = self._settings, _session(spark, self._settings)
         with ExitStack() as stack:
             reporter = stack.enter_context(closing(AuditReporter(cluster))) if settings.is_audited else None
-            steps = LandSteps(session, settings, event_schema(settings.schema), self.reads, reporter)
+            options = {**settings.source_options, **run.options}
             limit, group = run.max_offsets, run.group
-            increments = Increments(cluster, self.reads, max_offsets=limit, group=group, options=run.options)
+            increments = Increments(cluster, self.reads, max_offsets=limit, group=group, options=options)
+            steps = LandSteps(session, settings, increments.schema(), self.reads, reporter)
             if settings.upkeep is not None:
                 upkeep = Upkeep(tables(settings, self.reads), settings.upkeep)
                 every_s = None if run.schedule.every_s is None else settings.upkeep.every_s

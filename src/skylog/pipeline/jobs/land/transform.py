@@ -13,18 +13,34 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from pyspark.sql.types import (
+    ArrayType,
+    DataType,
     DateType,
     DoubleType,
     FloatType,
+    IntegerType,
     IntegralType,
+    LongType,
+    MapType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
 )
 
-from skylog.pipeline.event_parser import FIELDS, REASON, SchemaError, only_parsed, parse, parse_schema, text_of_value
+from skylog.pipeline.event_parser import (
+    FIELDS,
+    REASON,
+    SchemaError,
+    only_parsed,
+    parse,
+    parse_decoded,
+    parse_schema,
+    text_of_value,
+)
 from skylog.pipeline.table import UNPARSED
+from skylog.spark.schema import EVENT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -52,10 +68,37 @@ _OURS: Final = frozenset({TABLE, PARTITION, OFFSET, TIMESTAMP, KEY, SIZE_BYTES, 
 def event_schema(ddl: str) -> StructType:
     """Parse the DDL of the events' columns. Raises SchemaError for invalid DDL and for reserved names."""
     schema = parse_schema(ddl)
+    _check_names(schema)
+    return schema
+
+
+def _check_names(schema: StructType) -> None:
     taken = [name for name in schema.names if name.lower() in _OURS]
     if taken:
         raise SchemaError(f"column '{taken[0]}' is reserved; remove it from the schema")
-    return schema
+
+
+def landed_schema(records: StructType, ddl: str) -> StructType:
+    """Return the events' columns: those of decoded values, or of the DDL. Raises SchemaError for reserved names."""
+    if EVENT not in records.names:
+        return event_schema(ddl)
+    found = _widest(records[EVENT].dataType)
+    assert isinstance(found, StructType)
+    _check_names(found)
+    return found
+
+
+def _widest(kind: DataType) -> DataType:
+    """Return a type with BIGINT for INT and DOUBLE for FLOAT: a new version of a schema may have those, a table not."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, _widest(each.dataType)) for each in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_widest(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, _widest(kind.valueType))
+    if isinstance(kind, IntegerType):
+        return LongType()
+    return DoubleType() if isinstance(kind, FloatType) else kind
 
 
 def events_frame(records: DataFrame, schema: StructType, event_time: str | None = None) -> DataFrame:
@@ -79,7 +122,8 @@ def unparsed_frame(records: DataFrame, schema: StructType, event_time: str | Non
 
 
 def _parsed(records: DataFrame, schema: StructType, event_time: str | None) -> DataFrame:
-    rows = parse(records, schema).withColumn(EVENT_TIME, _event_time(schema, event_time))
+    found = parse_decoded(records, schema) if EVENT in records.columns else parse(records, schema)
+    rows = found.withColumn(EVENT_TIME, _event_time(schema, event_time))
     is_timeless = ~F.coalesce(_is_placeable(F.col(EVENT_TIME)), F.lit(False))
     reason = F.coalesce(F.col(REASON), F.when(is_timeless, f"no time in {event_time or 'the record'}"))
     return rows.withColumn(REASON, reason)

@@ -13,7 +13,7 @@ from typing import Final
 
 from starlette.requests import HTTPConnection
 
-from skylog.console.settings import Settings
+from skylog.web.access import Access
 
 COOKIE: Final = "skylog_session"
 SESSION_S: Final = 12 * 3600
@@ -24,15 +24,15 @@ MAX_PARALLEL_REJECTS: Final = 4
 class Credentials:
     """Checks credentials in constant time. The cookie is signed with them, so changing them ends all sessions."""
 
-    def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
-        self._settings = settings
+    def __init__(self, access: Access, now: Callable[[], float] = time.time) -> None:
+        self._access = access
         self._now = now
         self._rejects = asyncio.Semaphore(MAX_PARALLEL_REJECTS)
-        secrets = (settings.token or "", settings.user or "", settings.password or "")
+        secrets = (access.token or "", access.user or "", access.password or "")
         self._key = hashlib.sha256(b"".join(hashlib.sha256(text.encode()).digest() for text in secrets)).digest()
 
     def accept(self, request: HTTPConnection) -> bool:
-        if not self._settings.requires_credentials:
+        if not self._access.requires_credentials:
             return True
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
         match scheme.lower():
@@ -44,11 +44,11 @@ class Credentials:
                 return self._is_session(request.cookies.get(COOKIE, ""))
 
     def is_token(self, token: str) -> bool:
-        return bool(self._settings.token) and _equal(token, self._settings.token or "")
+        return bool(self._access.token) and _equal(token, self._access.token or "")
 
     def is_user(self, user: str, password: str) -> bool:
-        is_known = _equal(user, self._settings.user or "") & _equal(password, self._settings.password or "")
-        return bool(self._settings.user) and is_known
+        is_known = _equal(user, self._access.user or "") & _equal(password, self._access.password or "")
+        return bool(self._access.user) and is_known
 
     async def delay_reject(self) -> None:
         """Wait before rejecting wrong credentials. Limits the rate of guessing, in parallel too."""

@@ -1,4 +1,4 @@
-"""The socket on which the console listens."""
+"""The socket on which an HTTP server listens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skylog.errors import SkylogError
 BACKLOG: Final = 128
 
 
-def listen(host: str, port: int, port_option: str = "--port") -> socket.socket:
+def listen(host: str, port: int, port_option: str = "--port", server: str = "console") -> socket.socket:
     """Open a listening socket; port 0 picks a free one.
 
     Raises SkylogError if the port is in use or the host is not an address of this machine.
@@ -22,7 +22,7 @@ def listen(host: str, port: int, port_option: str = "--port") -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setblocking(False)
     except OSError as error:
-        raise SkylogError(f"the console cannot listen on {host}: {error.strerror or error}") from error
+        raise SkylogError(f"the {server} cannot listen on {host}: {error.strerror or error}") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -31,7 +31,7 @@ def listen(host: str, port: int, port_option: str = "--port") -> socket.socket:
         listener.close()
         reason = error.strerror or error
         raise SkylogError(
-            f"the console cannot listen on {host}:{port}: {reason}; choose another {port_option}, or 0 for a free one"
+            f"the {server} cannot listen on {host}:{port}: {reason}; choose another {port_option}, or 0 for a free one"
         ) from error
     return listener
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from skylog.console.rendering.prometheus_text import render
+from skylog.web.prometheus_text import render
 from skylog.metric import Metric, Sample
 
 
