@@ -11,7 +11,7 @@ from skylog.registry.errors import RegistryError, schema_not_found, subject_not_
 from skylog.registry.records import StoredSchema
 from skylog.registry.rest.call import CONTENT_TYPE, Call, answer
 from skylog.registry.rest.routing import Route, changing, reading
-from skylog.registry.schemas import look_up, recognize, registration, wants_normal
+from skylog.registry.schemas import in_format, look_up, recognize, registration, wants_normal
 from skylog.registry.subjects import ALL_CONTEXTS, DEFAULT_CONTEXT, check_subject, qualify
 
 
@@ -48,7 +48,7 @@ def chosen_version(call: Call) -> StoredSchema:
 
 
 async def get_version(call: Call) -> Any:
-    return chosen_version(call).document()
+    return (await in_format(call.state, chosen_version(call), call.text("format"))).document()
 
 
 async def get_text(call: Call) -> Response:
