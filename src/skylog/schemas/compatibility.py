@@ -34,4 +34,7 @@ def incompatibilities(
     """
     if reader.kind is not writer.kind:
         return [DIFFERENT_TYPE]
-    return [difference.message(reader_is, writer_is) for difference in differences(reader, writer)]
+    try:
+        return [difference.message(reader_is, writer_is) for difference in differences(reader, writer)]
+    except RecursionError:
+        return [f"The {reader_is} and the {writer_is} schema are nested too deeply to be compared"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from skylog.errors import SkylogError
 from skylog.schemas.schema import InvalidSchema, Schema, SchemaType
 
 NO_REFERENCES: Mapping[str, str] = MappingProxyType({})
@@ -14,6 +15,7 @@ def parse(kind: SchemaType, text: str, references: Mapping[str, str] = NO_REFERE
     """Parse the text of a schema. Raises InvalidSchema with the place and the reason.
 
     `references` has the text of every schema that this one needs, also indirectly, under the name that is used for it.
+    A large schema takes long: call this in a thread if an event loop must not wait.
     """
     try:
         match kind:
@@ -29,5 +31,7 @@ def parse(kind: SchemaType, text: str, references: Mapping[str, str] = NO_REFERE
                 from skylog.schemas.protobuf import parse_protobuf
 
                 return parse_protobuf(text, references)
+    except ImportError as error:
+        raise SkylogError(f"schemas of the format {kind} require pip install 'skylog[schemas]': {error}") from error
     except RecursionError:
         raise InvalidSchema("the schema is nested too deeply") from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from skylog.errors import SkylogError
+
 
 class SchemaType(StrEnum):
     """The formats, with the names of the registry's API."""
@@ -14,7 +16,7 @@ class SchemaType(StrEnum):
     PROTOBUF = "PROTOBUF"
 
 
-class InvalidSchema(ValueError):  # noqa: N818
+class InvalidSchema(SkylogError):  # noqa: N818
     """The text is not a schema of its format. The message says where and why."""
 
 
