@@ -18,7 +18,9 @@ class DropReason(StrEnum):
     """Why an event was dropped."""
 
     UNENCODABLE = "unencodable"
-    """An attribute or the user cannot be encoded as JSON."""
+    """An attribute or the user cannot be encoded."""
+    SCHEMA_REFUSED = "schema_refused"
+    """The registry refuses the schema of the event's class."""
     BUFFER_FULL = "buffer_full"
     """The producer's buffer was full, for example because no broker was reachable for too long."""
     REFUSED = "refused"

@@ -37,6 +37,8 @@ class EventMessage(NamedTuple):
     key: bytes | None
     timestamp_ms: int
     headers: list[tuple[str, str | bytes | None]]
+    topic: str | None = None
+    """The topic, if it is another than that of the event log."""
 
 
 class Envelope:
@@ -48,7 +50,7 @@ class Envelope:
 
     def seal(self, event: str, user: object, attributes: Mapping[str, object], timestamp_ms: int) -> EventMessage:
         """Encode an event. Raises EventError, orjson's TypeError, and anything that `user` or a `__str__` raises."""
-        actor = None if user is None else _actor(user)
+        actor = None if user is None else actor_of(user)
         value = orjson.dumps(
             {
                 "id": f"{timestamp_ms:012x}{os.urandom(10).hex()}",
@@ -66,7 +68,8 @@ class Envelope:
         return EventMessage(value, key, timestamp_ms, [*current_headers()])
 
 
-def _actor(user: Any) -> dict[str, Any] | None:
+def actor_of(user: Any) -> dict[str, Any] | None:
+    """Return the id and the time of creation of a user, or None for an anonymous one. Raises EventError."""
     if isinstance(user, _PLAIN_IDS):
         return {"id": user, "created_at": None}
     get: Callable[[str, None], Any] = user.get if isinstance(user, Mapping) else partial(getattr, user)

@@ -16,13 +16,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final, overload
 
 from skylog.clock import Clock, SystemClock
+from skylog.errors import SkylogError
 from skylog.events import metrics
 from skylog.events.drops import DropReason, Drops, logger
 from skylog.events.envelope import Envelope, EventMessage
 from skylog.events.producer import EventProducer
+from skylog.events.typed_events import TypedEvents
+
+if TYPE_CHECKING:
+    from skylog.schemas.registry_client import RegistryClient
 
 COLLECTED_MAX: Final = 100
 """A scope passes its events on at this number, so that a long scope neither grows nor can lose many."""
@@ -59,13 +64,19 @@ class EventLog:
         server: str | None = None,
         clock: Clock | None = None,
         flush_timeout_s: float = 10.0,
+        *,
+        registry: str | Mapping[str, str] | RegistryClient | None = None,
+        strict: bool = True,
     ) -> None:
         self.topic = topic
         self.application = application
         self._producer = producer
         self._clock = clock or SystemClock()
         self._flush_timeout_s = flush_timeout_s
-        self._envelope = Envelope(application, socket.gethostname() if server is None else server)
+        server = socket.gethostname() if server is None else server
+        self._envelope = Envelope(application, server)
+        self._typed = TypedEvents(self, server, registry, self._clock)
+        self._strict = strict
         self._scope: ContextVar[RequestScope | None] = ContextVar("skylog_request_scope", default=None)
         self._failed_seen = 0
         self._reset_counts()
@@ -80,25 +91,51 @@ class EventLog:
         self._fired = 0
         self._handed_over = 0
 
-    def fire(self, event: str, user: object = None, /, **attributes: object) -> None:
-        """Record an event with the current time. Never raises and never waits: lost events are counted and logged.
+    @overload
+    def fire(self, event: str, user: object = None, /, **attributes: object) -> None: ...
+
+    @overload
+    def fire(self, event: object, user: object = None, /) -> None: ...
+
+    def fire(self, event: object, user: object = None, /, **attributes: object) -> None:
+        """Record an event with the current time. Never waits: lost events are counted and logged.
+
+        The event is a name, with attributes, which never raises; or an object of an event class, which is a dataclass
+        or pydantic model. If a field of that does not fit its type, EventError is raised, unless the log is not
+        `strict`.
 
         `user` is an object with `id` (or `pk`) and `created_at` (or `date_joined`), a mapping with these keys, an id,
         or None. Attributes may be JSON types, dates, UUIDs, enums and dataclasses; other types are converted by `str`.
         """
+        message: EventMessage | None
         try:
-            message = self._envelope.seal(event, user, attributes, self._clock.now_ms())
+            if isinstance(event, str):
+                message = self._envelope.seal(event, user, attributes, self._clock.now_ms())
+            else:
+                message = self._typed.seal(event, user, attributes, self._clock.now_ms())
         except Exception as error:  # properties of the user and methods of attributes are application code
             with self._lock:
                 self._fired += 1
-            self._drops.add(DropReason.UNENCODABLE, error=f"{event}: {error!r}")
+            self._drops.add(DropReason.UNENCODABLE, error=f"{_name(event)}: {error!r}")
+            if self._strict and not isinstance(event, str) and isinstance(error, SkylogError):
+                raise
             return
         scope = self._scope.get()
         with self._lock:
             self._fired += 1
+            if message is None:  # it waits for the id of its schema, or was dropped
+                return
             due = [message] if scope is None else scope.add(message)
         if due:
             self._hand_over(due)
+
+    def register(self, *kinds: type) -> None:
+        """Register the schemas of event classes now, for example when the application starts.
+
+        Raises RegistryError, for example if a schema is not compatible with its earlier version. Without this, a
+        thread registers a class when its first event is fired.
+        """
+        self._typed.register(kinds)
 
     def request(self) -> RequestScope:
         """Return a scope to use with `with`. Its end passes its events to the producer, also after an exception."""
@@ -109,9 +146,12 @@ class EventLog:
         with self._lock:
             due = [message for scope in self._open_scopes for message in scope.take()]
         self._hand_over(due)
-        left = self._producer.flush(self._flush_timeout_s if timeout_s is None else timeout_s)
+        timeout_s = self._flush_timeout_s if timeout_s is None else timeout_s
+        until_s = monotonic() + timeout_s
+        waiting = self._typed.wait(timeout_s)
+        left = self._producer.flush(max(until_s - monotonic(), 0.0))
         self._note_undelivered()
-        return left
+        return left + waiting
 
     def close(self) -> None:
         """Send all buffered events, and log how many could not be sent. Called at exit. The log stays usable."""
@@ -147,7 +187,7 @@ class EventLog:
         self._note_undelivered()
         with self._lock:
             delivered = self._producer.delivered_count
-            collected = sum(len(scope.messages) for scope in self._open_scopes)
+            collected = sum(len(scope.messages) for scope in self._open_scopes) + self._typed.waiting
             # Not the producer's queue length: librdkafka includes its own events there. And a message may be delivered
             # before `_hand_over` has counted it.
             queued = max(self._handed_over - delivered - self._failed_seen, 0)
@@ -158,7 +198,8 @@ class EventLog:
         taken = full = 0
         for message in messages:
             try:
-                if offer(self.topic, message.value, message.key, message.timestamp_ms, message.headers):
+                topic = self.topic if message.topic is None else message.topic
+                if offer(topic, message.value, message.key, message.timestamp_ms, message.headers):
                     taken += 1
                 else:
                     full += 1
@@ -183,6 +224,7 @@ class EventLog:
     def _after_fork(self) -> None:
         """Reset in the child: the parent reports and sends what it has counted and collected."""
         self._reset_counts()
+        self._typed.reset()
         self._given_up_at = None
         for scope in self._open_scopes:
             scope.take()
@@ -245,6 +287,10 @@ class RequestScope:
         """Remove and return the collected messages. The caller holds the log's lock."""
         taken, self.messages = self.messages, []
         return taken
+
+
+def _name(event: object) -> str:
+    return event if isinstance(event, str) else type(event).__name__
 
 
 @cache
