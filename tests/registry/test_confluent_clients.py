@@ -106,9 +106,9 @@ def test_the_client_does_everything_it_can(client: SchemaRegistryClient, subject
     assert any(each.subject == subject for each in client.get_schema_versions(schema_id))
     assert client.test_compatibility(subject, schema)
     assert client.test_compatibility_all_versions(subject, schema)
-    assert client.set_compatibility(subject, "FULL") == {"compatibility": "FULL"}
+    client.set_compatibility(subject, "FULL")
     assert client.get_compatibility(subject) == "FULL"
-    assert str(client.get_config(subject).compatibility_level.value) == "FULL"
+    assert "FULL" in str(client.get_config(subject).compatibility_level)
     client.delete_config(subject)
     assert client.update_mode(subject, "READONLY") == "READONLY"
     assert client.get_mode(subject) == "READONLY"
