@@ -172,7 +172,7 @@ def test_a_console_that_cannot_be_started_is_tried_less_and_less_often(
     monkeypatch.setattr(companion_process, "LONGEST_PAUSE_S", 0.04)
     with console_beside(thread, ["/nonexistent/console"], start_after_s=0) as running:
         wait_until(lambda: running.console.failures >= 4, "four attempts")
-    pauses = [record.args[1] for record in caplog.records if record.levelname == "ERROR" and record.args]  # type: ignore[index]
+    pauses = [record.args[2] for record in caplog.records if record.levelname == "ERROR" and record.args]  # type: ignore[index]
     assert pauses[:4] == [0.01, 0.02, 0.04, 0.04]
     assert "could not be started" in caplog.text
 
@@ -217,7 +217,7 @@ def test_secrets_are_not_on_a_command_line(monkeypatch: pytest.MonkeyPatch) -> N
             process = Path(f"/proc/{pid}")  # first a fork of the broker, with the command line of that
             variable = b"SKYLOG_CONSOLE_TOKEN=open-sesame"
             wait_until(lambda: variable in (process / "environ").read_bytes(), "its environment")
-            assert b"console" in (process / "cmdline").read_bytes()
+            wait_until(lambda: b"console" in (process / "cmdline").read_bytes(), "its command line")
             assert b"open-sesame" not in (process / "cmdline").read_bytes()
 
 
