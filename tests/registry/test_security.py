@@ -1,4 +1,4 @@
-"""Who may use a registry: users, tokens, read-only, foreign hosts and origins; and a cluster with logins."""
+"""Who may use a registry: users, tokens, read-only, foreign hosts and origins."""
 
 from __future__ import annotations
 

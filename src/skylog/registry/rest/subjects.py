@@ -79,7 +79,7 @@ async def register_schema(call: Call) -> Response:
         try:  # what is registered already needs no writer
             new = await recognize(call.state, subject, given, normalize=normalize or wants_normal(call.state, subject))
             found = existing_version(call.state, subject, new)
-        except RegistryError:  # a reference may not be read yet; whoever writes decides
+        except RegistryError:  # a reference may not be read yet: the registry that writes decides
             found = None
         if found is not None:
             return answer({"id": found.id})
