@@ -20,7 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from skylog.broker.metrics import Health
-from skylog.cli.serve import console_process
+from skylog.cli.serve import companion_process
 from skylog.cli.serve.console_process import ConsoleProcess
 from skylog.console.cluster import parent_broker
 from skylog.console.cluster.parent_broker import ParentBroker, ParentBrokerError
@@ -153,7 +153,7 @@ def test_the_broker_reports_its_metrics_and_its_health(thread: BrokerThread) -> 
 def test_a_console_that_dies_is_counted_and_started_again(
     thread: BrokerThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(console_process, "SHORTEST_PAUSE_S", 0.02)
+    monkeypatch.setattr(companion_process, "SHORTEST_PAUSE_S", 0.02)
     with console_beside(thread) as running:
         first = running.visit("pid")
         assert running.visit("die") is None
@@ -168,11 +168,11 @@ def test_a_console_that_dies_is_counted_and_started_again(
 def test_a_console_that_cannot_be_started_is_tried_less_and_less_often(
     thread: BrokerThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(console_process, "SHORTEST_PAUSE_S", 0.01)
-    monkeypatch.setattr(console_process, "LONGEST_PAUSE_S", 0.04)
+    monkeypatch.setattr(companion_process, "SHORTEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(companion_process, "LONGEST_PAUSE_S", 0.04)
     with console_beside(thread, ["/nonexistent/console"], start_after_s=0) as running:
         wait_until(lambda: running.console.failures >= 4, "four attempts")
-    pauses = [record.args[1] for record in caplog.records if record.levelname == "ERROR" and record.args]  # type: ignore[index]
+    pauses = [record.args[2] for record in caplog.records if record.levelname == "ERROR" and record.args]  # type: ignore[index]
     assert pauses[:4] == [0.01, 0.02, 0.04, 0.04]
     assert "could not be started" in caplog.text
 
@@ -182,11 +182,11 @@ def test_it_ends_with_the_broker(thread: BrokerThread) -> None:
         pid = running.visit("pid")
         began = time.monotonic()
     assert not is_alive(pid)
-    assert time.monotonic() - began < console_process.STOP_GRACE_S
+    assert time.monotonic() - began < companion_process.STOP_GRACE_S
 
 
 def test_one_that_does_not_listen_is_killed(thread: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console_process, "STOP_GRACE_S", 0.1)
+    monkeypatch.setattr(companion_process, "STOP_GRACE_S", 0.1)
     deaf = [sys.executable, "-c", "import signal; signal.pause()"]
     with console_beside(thread, deaf, start_after_s=0) as running:
         wait_until(lambda: running.pid is not None, "the console to be started")
@@ -217,7 +217,7 @@ def test_secrets_are_not_on_a_command_line(monkeypatch: pytest.MonkeyPatch) -> N
             process = Path(f"/proc/{pid}")  # first a fork of the broker, with the command line of that
             variable = b"SKYLOG_CONSOLE_TOKEN=open-sesame"
             wait_until(lambda: variable in (process / "environ").read_bytes(), "its environment")
-            assert b"console" in (process / "cmdline").read_bytes()
+            wait_until(lambda: b"console" in (process / "cmdline").read_bytes(), "its command line")
             assert b"open-sesame" not in (process / "cmdline").read_bytes()
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from skylog.web.prometheus_text import render
 from skylog.metric import Metric, Sample
+from skylog.web.prometheus_text import render
 
 
 def test_prometheus_reads_what_is_rendered() -> None:

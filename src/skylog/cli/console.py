@@ -18,6 +18,9 @@ from skylog.console.settings import (
     USER_VARIABLE,
     Settings,
 )
+from skylog.registry.settings import PASSWORD_VARIABLE as REGISTRY_PASSWORD_VARIABLE
+from skylog.registry.settings import URL_VARIABLE
+from skylog.registry.settings import USER_VARIABLE as REGISTRY_USER_VARIABLE
 from skylog.search_index import INDEX_VARIABLE
 from skylog.terminal import stderr
 from skylog.web.listening import listen, url_of
@@ -81,6 +84,20 @@ def console(
             "--search-index", metavar="PATH", envvar=INDEX_VARIABLE, help="The index of the job search, for /search."
         ),
     ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            "--registry", metavar="URL", envvar=URL_VARIABLE, help="The schema registry, for /schemas and messages."
+        ),
+    ] = None,
+    registry_user: Annotated[
+        str | None,
+        typer.Option("--registry-user", envvar=REGISTRY_USER_VARIABLE, help="User name for the registry."),
+    ] = None,
+    registry_password: Annotated[
+        str | None,
+        typer.Option("--registry-password", envvar=REGISTRY_PASSWORD_VARIABLE, help="Password for the registry."),
+    ] = None,
     log_level: Annotated[
         str, typer.Option("--log-level", help="Log level on stderr: debug, info, warning or error.")
     ] = "warning",
@@ -105,7 +122,19 @@ def console(
         bootstrap = servers
     others = parse_clusters(clusters or [])
     settings = Settings(
-        bootstrap, host, port, read_only, token, user, password, chosen, clusters=others, search_index=search_index
+        bootstrap,
+        host,
+        port,
+        read_only,
+        token,
+        user,
+        password,
+        chosen,
+        clusters=others,
+        search_index=search_index,
+        registry=registry,
+        registry_user=registry_user,
+        registry_password=registry_password,
     )
     settings.check()
     start_logging(log_level, log_format)

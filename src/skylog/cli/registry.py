@@ -78,6 +78,8 @@ def registry(
     listener = listen(host, port, server="registry") if listen_fd is None else socket.socket(fileno=listen_fd)
 
     def announce() -> None:
+        if listen_fd is not None:
+            return  # the broker has printed it
         sys.stdout.write(f"registry at {url_of(listener)}\n")
         sys.stdout.flush()
 

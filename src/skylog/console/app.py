@@ -29,6 +29,7 @@ from skylog.console.cluster.parent_broker import ParentBroker
 from skylog.console.cluster.topic_configs import TopicConfigs
 from skylog.console.messages.feed import Feeds
 from skylog.console.messages.replays import Replays
+from skylog.console.messages.schema_reader import SchemaReader
 from skylog.console.messages.view import head, kind, readable
 from skylog.console.monitoring.cluster_monitor import ClusterMonitor
 from skylog.console.monitoring.replica_monitor import ReplicaMonitor
@@ -72,6 +73,7 @@ class Console:
         self.audit = AuditReader(self.cluster)
         self.jobs = JobsReader(self.cluster)
         self.alerts = AlertsReader(self.cluster)
+        self.registry = None if settings.registry is None else SchemaReader(settings)
         self.templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -99,7 +101,7 @@ class Console:
             lines=plot.lines,
             settings=settings,
             first_cluster=first_cluster or settings.bootstrap,
-            sections=SECTIONS if settings.search_index is None else (*SECTIONS, ("/search", "Search")),
+            sections=_sections(settings),
             version=__version__,
         )
 
@@ -136,6 +138,12 @@ class Console:
         return prefixed(self.templates.get_template(template).render(values), prefix_of(request.scope))
 
 
+def _sections(settings: Settings) -> tuple[tuple[str, str], ...]:
+    more = {"/schemas": "Schemas"} if settings.registry is not None else {}
+    more |= {"/search": "Search"} if settings.search_index is not None else {}
+    return (*SECTIONS, *more.items())
+
+
 def _filled(form: Fields | None, action: str, name: str, default: object = "", **others: str) -> str:
     """Return what a visitor has filled into a field of the form that was rejected, the default for other forms."""
     given = {"action": action, **others}
@@ -153,7 +161,7 @@ def create_app(settings: Settings, broker: ParentBroker | None = None) -> Starle
     settings.check()
     first = Console(settings, broker)
     others = {
-        name: Console(replace(settings, bootstrap=address), None, settings.bootstrap)
+        name: Console(replace(settings, bootstrap=address, registry=None), None, settings.bootstrap)
         for name, address in settings.clusters.items()
     }
     consoles = {FIRST: first, **others}

@@ -24,7 +24,8 @@ OPTION_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket."
 class Settings:
     """`token`, or `user` and `password`, are the credentials that visitors need. Without credentials, only a loopback
     address is allowed. `options` are librdkafka settings for the connection. `clusters` are the addresses of further
-    clusters by name. `search_index` is the file that `/search` queries."""
+    clusters by name. `search_index` is the file that `/search` queries. `registry` is the URL of the schema registry
+    of the first cluster, with `registry_user` and `registry_password`, if it needs them."""
 
     bootstrap: str
     host: str = "127.0.0.1"
@@ -36,6 +37,9 @@ class Settings:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     clusters: Mapping[str, str] = field(default_factory=dict)
     search_index: Path | None = None
+    registry: str | None = None
+    registry_user: str | None = None
+    registry_password: str | None = field(default=None, repr=False)
 
     @property
     def requires_credentials(self) -> bool:

@@ -62,6 +62,13 @@ def parse_source(source: Source) -> Schema:
         raise invalid_schema(f"type {source.kind}, details: {error}") from error
 
 
+def as_descriptor(source: Source) -> str:
+    """Return a Protobuf schema as its descriptor in base64, which some clients ask for. Raises RegistryError."""
+    from skylog.schemas.protobuf.schema import serialized
+
+    return serialized(parse_source(source))
+
+
 @lru_cache(CACHED)
 def _parse(source: Source) -> Schema:
     try:

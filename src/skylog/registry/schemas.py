@@ -10,10 +10,10 @@ from typing import Final, ParamSpec, TypeVar
 
 from skylog.registry.changes import Change, NewSchema, check_registration, existing_version, register
 from skylog.registry.errors import incompatible
-from skylog.registry.parsing import Source, conflicts, gather, parse_source, source_of
+from skylog.registry.parsing import Source, as_descriptor, conflicts, gather, parse_source, source_of
 from skylog.registry.records import StoredSchema
 from skylog.registry.state import LEVEL, Mode, RegistryState
-from skylog.schemas import Reference
+from skylog.schemas import Reference, SchemaType
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -63,6 +63,13 @@ def _recognize(source: Source, stored: Sequence[tuple[StoredSchema, Source]], no
         if text == (parsed.normalized if normalize else parsed.canonical):
             return each.text
     return text
+
+
+async def in_format(state: RegistryState, schema: StoredSchema, wanted: str) -> StoredSchema:
+    """Return a schema with the text in a format that clients ask for: `serialized`, for Protobuf. Others are as is."""
+    if wanted != "serialized" or schema.kind != SchemaType.PROTOBUF:
+        return schema
+    return replace(schema, text=await in_parser(as_descriptor, source_of(state, schema)))
 
 
 async def registration(state: RegistryState, subject: str, given: GivenSchema, *, normalize: bool) -> Change:

@@ -10,7 +10,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from skylog.cli.client_config import CONFIG_VARIABLE, TEXT_VARIABLE
 from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
 from skylog.cli.serve.options import ServeOptions
+from skylog.cli.serve.registry_command import registry_command, registry_secrets
 from skylog.cli.serve.store_session import OpenSession, session_opener
 from skylog.cli.settings import read_settings
 from skylog.console.settings import DEFAULT_PORT, Settings
-from skylog.errors import SkylogError
+from skylog.errors import ConfigError, SkylogError
+from skylog.registry.settings import URL_VARIABLE, RegistrySettings
 from skylog.web.listening import listen, url_of
 
 # Functions import the broker and its event loop when they need them, so that `skylog serve --help` does not.
@@ -57,6 +59,18 @@ def run_broker(options: ServeOptions) -> None:
         where = (options.console_host or "127.0.0.1", port)
         console_settings = Settings("", *where, options.console_read_only, *credentials)
         console_settings.check("--console-")
+    registry_settings = None
+    if options.registry_port is not None:
+        registry_settings = RegistrySettings(
+            "",
+            options.registry_host or "127.0.0.1",
+            options.registry_port,
+            user=options.registry_user,
+            password=options.registry_password,
+        )
+        registry_settings.check("--registry-")
+    elif options.registry_host is not None:
+        raise ConfigError("--registry-host has no effect without --registry-port; set the port of the registry too")
     open_session = session_opener(options.zookeeper, options.metadata_store, config)
     _raise_file_limit()
     addresses = config.security.addresses()
@@ -68,6 +82,7 @@ def run_broker(options: ServeOptions) -> None:
         config,
         open_session,
         console_settings,
+        registry_settings,
         is_console_optional=options.console_port is None and options.console_host is None,
         metrics_topic=options.metrics_topic,
         log_format=options.log_format,
@@ -89,6 +104,7 @@ class BrokerServer:
     config: ServerConfig
     open_session: OpenSession | None
     console: Settings | None
+    registry: RegistrySettings | None
     is_console_optional: bool
     metrics_topic: bool
     log_format: LogFormat
@@ -104,6 +120,11 @@ class BrokerServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         listening = self._open_console()
+        registry = (
+            None
+            if self.registry is None
+            else listen(self.registry.host, self.registry.port, "--registry-port", "registry")
+        )
         starting, interrupted = asyncio.create_task(self._start_broker()), asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, interrupted}, return_when=asyncio.FIRST_COMPLETED)
         interrupted.cancel()
@@ -111,9 +132,9 @@ class BrokerServer:
             await asyncio.gather(starting, return_exceptions=True)
             raise SkylogError("interrupted before the broker was started")
         broker, bound = starting.result()
-        companions = self._start_companions(broker, bound, listening)
+        companions = self._start_companions(broker, bound, listening, registry)
         tune_garbage_collector()
-        self._announce(_address(self.host, bound), None if listening is None else url_of(listening))
+        self._announce(_address(self.host, bound), {"console": listening, "registry": registry})
         await stopping.wait()
         for each in reversed(companions):
             await each.stop()
@@ -150,9 +171,18 @@ class BrokerServer:
             logger.warning("no console: %s", error)
             return None
 
-    def _start_companions(self, broker: Broker, bound: int, listening: socket.socket | None) -> list[BrokerCompanion]:
+    def _open_registry(self) -> socket.socket | None:
+        """Open the registry's socket. None without a registry."""
+        if self.registry is None:
+            return None
+        return listen(self.registry.host, self.registry.port, "--registry-port", "registry")
+
+    def _start_companions(
+        self, broker: Broker, bound: int, listening: socket.socket | None, registry: socket.socket | None
+    ) -> list[BrokerCompanion]:
         from skylog.audit.stored_tier import StoredTier
         from skylog.broker.metrics import Health, MetricsTopic
+        from skylog.cli.serve.companion_process import CompanionProcess
         from skylog.cli.serve.console_process import ConsoleProcess, console_command, console_secrets
 
         companions: dict[str, BrokerCompanion] = {"audit": StoredTier(broker)}
@@ -161,17 +191,27 @@ class BrokerServer:
         if self.console is not None and listening is not None:
             settings = replace(self.console, bootstrap=_address(REACHABLE.get(self.host, self.host), bound))
             environment = console_secrets(settings) | {LOG_FORMAT_VARIABLE: self.log_format.value}
-            environment |= self._console_access()
+            environment |= self._client_access() | self._registry_access(registry)
             command = console_command(settings)
             health = Health(broker, ignored_jobs={"console"})
             companions["console"] = ConsoleProcess(broker, health, listening, command, environment)
+        if self.registry is not None and registry is not None:
+            own = replace(self.registry, bootstrap=_address(REACHABLE.get(self.host, self.host), bound))
+            environment = registry_secrets(own) | {LOG_FORMAT_VARIABLE: self.log_format.value} | self._client_access()
+            companions["registry"] = CompanionProcess("registry", registry, registry_command(own), environment)
         broker.background |= companions
         for each in companions.values():
             each.start()
         return list(companions.values())
 
-    def _console_access(self) -> dict[str, str]:
-        """Return how the console reaches the first listener, as an environment: the settings have secrets.
+    def _registry_access(self, registry: socket.socket | None) -> dict[str, str]:
+        """Return how the console reaches the registry, if there is one."""
+        if self.registry is None or registry is None:
+            return {}
+        return {URL_VARIABLE: url_of(registry)} | registry_secrets(self.registry)
+
+    def _client_access(self) -> dict[str, str]:
+        """Return how companions reach the first listener, as an environment: the settings have secrets.
 
         The settings of this shell's clients may be meant for another cluster.
         """
@@ -184,13 +224,15 @@ class BrokerServer:
         lines = ["{}={}".format(key, value.replace("\n", "\\n")) for key, value in found.items()]
         return {CONFIG_VARIABLE: "", TEXT_VARIABLE: "\n".join(lines)}
 
-    def _announce(self, address: str, console_url: str | None) -> None:
+    def _announce(self, address: str, servers: Mapping[str, socket.socket | None]) -> None:
         """Print the line that scripts wait for on stdout. Everything else goes to stderr, before it."""
-        if console_url is not None:
+        for name, listening in servers.items():
+            if listening is None:
+                continue
             if self.log_format is LogFormat.TEXT:
-                _print(f"console at {console_url}")
+                _print(f"{name} at {url_of(listening)}")
             else:
-                logger.info("console at %s", console_url)
+                logger.info("%s at %s", name, url_of(listening))
         sys.stdout.write(f"listening on {address}\n")
         sys.stdout.flush()
         if self.log_format is LogFormat.TEXT:

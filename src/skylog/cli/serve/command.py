@@ -11,6 +11,7 @@ from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat
 from skylog.cli.serve.broker_server import run_broker
 from skylog.cli.serve.options import ServeOptions
 from skylog.console.settings import DEFAULT_PORT, PASSWORD_VARIABLE, TOKEN_VARIABLE, USER_VARIABLE
+from skylog.registry import settings as registry_settings
 
 DEFAULTS: Final = ServeOptions()
 
@@ -81,6 +82,34 @@ def serve(
     console_password: Annotated[
         str | None, typer.Option("--console-password", envvar=PASSWORD_VARIABLE, help="Password for the console.")
     ] = None,
+    registry_port: Annotated[
+        int | None,
+        typer.Option(
+            "--registry-port",
+            min=0,
+            max=65535,
+            show_default="no registry",
+            help="Run a schema registry on this port; 0 picks a free one.",
+        ),
+    ] = None,
+    registry_host: Annotated[
+        str | None,
+        typer.Option(
+            "--registry-host",
+            show_default="127.0.0.1",
+            help="Address of the registry; other than loopback only with credentials.",
+        ),
+    ] = None,
+    registry_user: Annotated[
+        str | None,
+        typer.Option("--registry-user", envvar=registry_settings.USER_VARIABLE, help="User name for the registry."),
+    ] = None,
+    registry_password: Annotated[
+        str | None,
+        typer.Option(
+            "--registry-password", envvar=registry_settings.PASSWORD_VARIABLE, help="Password for the registry."
+        ),
+    ] = None,
     metrics_topic: Annotated[
         bool, typer.Option("--metrics-topic", help="Publish the broker's metrics to the topic _skylog_metrics.")
     ] = False,
@@ -120,6 +149,10 @@ def serve(
             console_token=console_token,
             console_user=console_user,
             console_password=console_password,
+            registry_host=registry_host,
+            registry_port=registry_port,
+            registry_user=registry_user,
+            registry_password=registry_password,
             metrics_topic=metrics_topic,
             log_level=log_level,
             log_format=log_format,

@@ -29,6 +29,10 @@ class ServeOptions:
     console_token: str | None = None
     console_user: str | None = None
     console_password: str | None = None
+    registry_host: str | None = None
+    registry_port: int | None = None
+    registry_user: str | None = None
+    registry_password: str | None = None
     metrics_topic: bool = False
     log_level: str = "info"
     log_format: LogFormat = LogFormat.TEXT

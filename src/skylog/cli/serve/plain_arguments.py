@@ -13,6 +13,7 @@ from typing import Any, Final
 from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat
 from skylog.cli.serve.options import ServeOptions
 from skylog.console.settings import PASSWORD_VARIABLE, TOKEN_VARIABLE, USER_VARIABLE
+from skylog.registry import settings as registry_settings
 
 MAX_PORT: Final = 65535
 
@@ -35,6 +36,10 @@ VALUES: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "--console-token": ("console_token", str),
     "--console-user": ("console_user", str),
     "--console-password": ("console_password", str),
+    "--registry-host": ("registry_host", str),
+    "--registry-port": ("registry_port", _port),
+    "--registry-user": ("registry_user", str),
+    "--registry-password": ("registry_password", str),
     "--log-level": ("log_level", str),
     "--log-format": ("log_format", LogFormat),
 }
@@ -54,6 +59,8 @@ VARIABLES: Final = {
     TOKEN_VARIABLE: "--console-token",
     USER_VARIABLE: "--console-user",
     PASSWORD_VARIABLE: "--console-password",
+    registry_settings.USER_VARIABLE: "--registry-user",
+    registry_settings.PASSWORD_VARIABLE: "--registry-password",
     LOG_FORMAT_VARIABLE: "--log-format",
 }
 """Environment variables, and the options that take precedence over them."""

@@ -18,6 +18,7 @@ from skylog.console.pages import (
     overview,
     pipelines,
     replays,
+    schemas,
     search,
     topics,
 )
@@ -36,6 +37,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *mirrors.ROUTES,
     *pipelines.ROUTES,
     *alerts.ROUTES,
+    *schemas.ROUTES,
     *search.ROUTES,
     *metrics.ROUTES,
     *login.ROUTES,

@@ -14,8 +14,9 @@ from skylog.console.messages import produce
 from skylog.console.messages.browse import Cursor, read_one, read_page
 from skylog.console.messages.page_request import PageRequest, cursor_text, parse_page_request
 from skylog.console.messages.produce_again import NOTHING, again
+from skylog.console.messages.schema_reader import SchemaReader, decoded
 from skylog.console.messages.selection import ALL, choose
-from skylog.console.messages.view import FORMS, Row, row, whole
+from skylog.console.messages.view import FORMS, SHOWN_VALUE_BYTES, WHOLE_BYTES, Row, row, whole
 from skylog.console.rendering.formatting import link
 from skylog.console.server.fields import FieldError, body, query
 from skylog.console.server.page import ActionResult, Page, Route, console_of
@@ -32,19 +33,19 @@ async def messages(request: Request) -> Page | ActionResult:
         return await _produce(request, topic)
     fields = query(request)
     page = parse_page_request(fields)
-    document = await console.cluster.run(lambda clients: _browse(clients, topic, page))
+    document = await console.cluster.run(lambda clients: _browse(clients, console.registry, topic, page))
     stored = page.partitions[0] if page.partitions and page.offset is not None and fields.has("stored") else None
     more = {"stored_in_partition": stored, "form": fields.choice("form", FORMS, "pretty"), "produced": NOTHING}
     return Page("messages.html", f"Messages of {topic}", document | more, is_heavy=True)
 
 
-def _browse(clients: Clients, topic: str, page: PageRequest) -> dict[str, Any]:
+def _browse(clients: Clients, registry: SchemaReader | None, topic: str, page: PageRequest) -> dict[str, Any]:
     admin = clients.admin
     everything = choose(admin, topic, None)
     chosen = choose(admin, topic, page.partitions) if page.partitions else everything
     cursor = page.cursor(admin, chosen)
     found = read_page(clients.connection.another(), chosen, cursor, page.limit, backward=page.is_backward)
-    rows = [row(message) for message in found.messages]
+    rows = [row(message) | decoded(registry, message, SHOWN_VALUE_BYTES) for message in found.messages]
     if page.is_backward != (page.order == "newest"):
         rows.reverse()
     older, newer = (found.outer, cursor) if page.is_backward else (cursor, found.outer)
@@ -114,7 +115,11 @@ async def message(request: Request) -> Page | Response:
         [(key, held)] = choose(clients.admin, topic, [partition]).items()
         is_held = held.start_offset <= offset < held.end_offset
         found = read_one(clients.connection.another(), key, held, offset) if is_held else None
-        return held, found, {} if found is None or is_file else whole(found).row()
+        return (
+            held,
+            found,
+            {} if found is None or is_file else whole(found).row() | decoded(console.registry, found, WHOLE_BYTES),
+        )
 
     held, found, shown = await console.cluster.run(read)
     if found is None or found.offset != offset:

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from skylog.console.monitoring.exported import audit_metrics, cluster_metrics, complete_lags
-from skylog.web.prometheus_text import render
 from skylog.console.server.page import Route, console_of
 from skylog.errors import SkylogError
+from skylog.web.prometheus_text import render
 
 if TYPE_CHECKING:
     from skylog.console.app import Console

@@ -22,6 +22,8 @@ from skylog.console.messages.json_layout import encode
 from skylog.console.server.clusters import CLUSTER, prefix_of
 from skylog.console.server.fields import FORM
 from skylog.errors import KafkaError, SkylogError
+from skylog.schemas.registry_client import SchemaNotFoundError
+from skylog.schemas.registry_http import RegistryUnreachableError
 
 if TYPE_CHECKING:
     from skylog.console.app import Console
@@ -121,9 +123,9 @@ async def _rejected(handler: View, request: Request, error: SkylogError) -> Page
 
 
 def status_of(error: SkylogError) -> int:
-    if isinstance(error, TopicNotFoundError | GroupNotFoundError | UnknownClusterError):
+    if isinstance(error, TopicNotFoundError | GroupNotFoundError | UnknownClusterError | SchemaNotFoundError):
         return 404
-    if isinstance(error, BrokerUnreachableError | ParentBrokerError | TooBusyError):
+    if isinstance(error, BrokerUnreachableError | ParentBrokerError | TooBusyError | RegistryUnreachableError):
         return 503
     return 409 if isinstance(error, KafkaError) else 400
 

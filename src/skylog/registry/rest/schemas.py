@@ -11,6 +11,7 @@ from skylog.registry.records import StoredSchema
 from skylog.registry.rest.call import CONTENT_TYPE, Call
 from skylog.registry.rest.routing import Route, reading
 from skylog.registry.rest.subjects import subject_prefix
+from skylog.registry.schemas import in_format
 from skylog.registry.subjects import bare_name
 from skylog.schemas import SchemaType
 
@@ -28,7 +29,7 @@ def chosen_schemas(call: Call) -> list[StoredSchema]:
 
 
 async def get_schema(call: Call) -> Any:
-    shown = chosen_schemas(call)[0].content()
+    shown = (await in_format(call.state, chosen_schemas(call)[0], call.text("format"))).content()
     return shown | {"maxId": call.state.next_id(call.context_of_query()) - 1} if call.flag("fetchMaxId") else shown
 
 

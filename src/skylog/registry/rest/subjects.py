@@ -11,7 +11,7 @@ from skylog.registry.errors import RegistryError, schema_not_found, subject_not_
 from skylog.registry.records import StoredSchema
 from skylog.registry.rest.call import CONTENT_TYPE, Call, answer
 from skylog.registry.rest.routing import Route, changing, reading
-from skylog.registry.schemas import look_up, recognize, registration, wants_normal
+from skylog.registry.schemas import in_format, look_up, recognize, registration, wants_normal
 from skylog.registry.subjects import ALL_CONTEXTS, DEFAULT_CONTEXT, check_subject, qualify
 
 
@@ -48,7 +48,7 @@ def chosen_version(call: Call) -> StoredSchema:
 
 
 async def get_version(call: Call) -> Any:
-    return chosen_version(call).document()
+    return (await in_format(call.state, chosen_version(call), call.text("format"))).document()
 
 
 async def get_text(call: Call) -> Response:
@@ -79,7 +79,7 @@ async def register_schema(call: Call) -> Response:
         try:  # what is registered already needs no writer
             new = await recognize(call.state, subject, given, normalize=normalize or wants_normal(call.state, subject))
             found = existing_version(call.state, subject, new)
-        except RegistryError:  # a reference may not be read yet; whoever writes decides
+        except RegistryError:  # a reference may not be read yet: the registry that writes decides
             found = None
         if found is not None:
             return answer({"id": found.id})
