@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 from threading import Event
-from typing import Final
+from typing import Final, NamedTuple
 
 from skylog.capture.changes import Changes
 from skylog.capture.chunks import TableReader, missing_values
@@ -27,11 +27,16 @@ from skylog.capture.sink import Sink
 from skylog.capture.snapshot import Snapshot
 from skylog.capture.source import Source
 from skylog.capture.table import CaptureError, Table, topic_of
+from skylog.errors import SkylogError
 
 logger = logging.getLogger(__name__)
 
 WAIT_S: Final = 0.2
+SNAPSHOT_WAIT_S: Final = 0.01
 CONFIRM_EVERY_S: Final = 1.0
+SLOT_WAIT_S: Final = 2.0
+REPORT_EVERY_S: Final = 1.0
+POSTGRES_EPOCH_S: Final = 946_684_800
 _BURST: Final = 500  # messages between two looks at the clock
 
 
@@ -54,7 +59,24 @@ class CaptureSettings:
     partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
     chunk_rows: int = 10_000
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
+
+
+class SlotBusyError(SkylogError):
+    """The slot is in use by another capture."""
+
+
+class CaptureStatus(NamedTuple):
+    """How far a capture is. `rows` counts since the start of the process."""
+
+    rows: int
+    lag_bytes: int
+    lag_s: float
+    slot_bytes: int
+    is_snapshot_done: bool
+
+
+Report = Callable[[CaptureStatus], None]
 
 
 class CaptureRun:
@@ -65,6 +87,7 @@ class CaptureRun:
         self.source = Source(settings.url, settings.prefix)
         resources.callback(self.source.close)
         self.source.check()
+        self._wait_for_slot()
         keys = self.source.keys(settings.tables)
         self.source.publish(settings.tables)
         self._sink = Sink(settings.bootstrap, settings.prefix)
@@ -87,13 +110,17 @@ class CaptureRun:
             self.source.base_types,
         )
         self._reached = 0  # how far the stream is
-        self._confirmed_s = 0.0
+        self._confirmed_s = self._reported_s = 0.0
         self._stream = ReplicationStream(settings.url, self.source.name, self.source.name, self._position.lsn)
         resources.callback(self._stream.close)
 
-    def run(self, stop: Event) -> None:
-        """Capture until `stop` is set. Raises psycopg.Error, SkylogError."""
+    def run(self, stop: Event, report: Report, *, once: bool = False) -> None:
+        """Capture until `stop` is set, or with `once` to where the database is now.
+
+        Raises psycopg.Error and SkylogError.
+        """
         self._begin_tables()
+        goal = self.source.end_lsn() if once else None
         while not stop.is_set():
             is_idle = self._take_burst()
             self._sink.send(self.changes.records)
@@ -102,9 +129,23 @@ class CaptureRun:
             if self._plan.is_between:
                 self._advance_snapshot()
             if is_idle or time.monotonic() - self._confirmed_s >= CONFIRM_EVERY_S:
-                self._confirm()
+                self._confirm(wants_reply=goal is not None)
+                self._report(report)
+            if goal is not None and self._is_done(goal):
+                return
             if is_idle:
-                self._stream.wait(WAIT_S)
+                self._stream.wait(WAIT_S if self._snapshot.is_done else SNAPSHOT_WAIT_S)
+
+    def _wait_for_slot(self) -> None:
+        """Raise SlotBusyError if the slot is in use for longer than a capture that has just ended needs to let it go.
+
+        Before the log is opened: that would end the other capture.
+        """
+        deadline = time.monotonic() + SLOT_WAIT_S
+        while (slot := self.source.slot()) is not None and slot.is_active:
+            if time.monotonic() > deadline:
+                raise SlotBusyError(f"another capture {self._settings.prefix} is running: this one waits for its end")
+            time.sleep(SLOT_WAIT_S / 20)
 
     def _first_position(self, tables: list[str]) -> Position:
         """Return where to begin: the position in the log, or that of a new slot. Raises CaptureError."""
@@ -183,11 +224,40 @@ class CaptureRun:
         self._position = replace(self._position, lsn=self._plan.lsn, part=self._plan.part)
         self._sink.commit(self._position)
 
-    def _confirm(self) -> None:
+    def _is_done(self, goal: int) -> bool:
+        return self._snapshot.is_done and not self._sink.records and self._plan.is_between and self._plan.lsn >= goal
+
+    def _report(self, report: Report) -> None:
+        now_s = time.monotonic()
+        if now_s - self._reported_s < REPORT_EVERY_S:
+            return
+        self._reported_s = now_s
+        slot = self.source.slot()
+        if slot is None:
+            raise CaptureError(f"the slot {self.source.name} was dropped")
+        lag_bytes = max(slot.end_lsn - self._stored_lsn, 0)
+        behind_s = time.time() - POSTGRES_EPOCH_S - self.changes.commit_time_us / 1e6
+        is_behind = self._sink.records or not self._plan.is_between
+        report(
+            CaptureStatus(
+                self.changes.rows,
+                lag_bytes,
+                max(behind_s, 0.0) if is_behind else 0.0,
+                slot.size_bytes,
+                self._snapshot.is_done,
+            )
+        )
+
+    @property
+    def _stored_lsn(self) -> int:
+        """Everything before it is in the log."""
+        return self._position.lsn if self._sink.records or not self._plan.is_between else self._plan.lsn
+
+    def _confirm(self, *, wants_reply: bool) -> None:
         """Let PostgreSQL remove what is in the log. Ask how far the stream is, if a chunk waits for it."""
-        lsn = self._position.lsn if self._sink.records or not self._plan.is_between else self._plan.lsn
         awaited = self._snapshot.awaited_lsn
-        self._stream.confirm(lsn, wants_reply=awaited is not None and awaited > self._reached)
+        is_awaited = awaited is not None and awaited > self._reached
+        self._stream.confirm(self._stored_lsn, wants_reply=wants_reply or is_awaited)
         self._confirmed_s = time.monotonic()
 
 

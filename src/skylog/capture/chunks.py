@@ -106,9 +106,7 @@ def missing_values(source: Source) -> Callable[[Table, Values], Values]:
         result = session.exec_params(query.as_bytes(source.connection), list(table.rows.key_values(values)))
         if result.status != pq.ExecStatus.TUPLES_OK or not result.ntuples:
             return values  # the row is gone, or the table has other columns by now
-        return [
-            result.get_value(0, at) if value is UNCHANGED else value for at, value in enumerate(values)
-        ]
+        return [result.get_value(0, at) if value is UNCHANGED else value for at, value in enumerate(values)]
 
     return read
 

@@ -195,4 +195,3 @@ def parse_lsn(text: str) -> int:
     """Parse an LSN as PostgreSQL writes it."""
     high, _, low = text.partition("/")
     return int(high, 16) << 32 | int(low, 16)
-

@@ -89,7 +89,7 @@ class ReplicationStream:
 
 def wal_place(data: bytes) -> tuple[int, int, int]:
     """Return the LSN of a message of the plugin, the end of the WAL, and the time in microseconds since 2000."""
-    return _WAL.unpack_from(data)  # type: ignore[return-value]
+    return _WAL.unpack_from(data)
 
 
 def keepalive(data: bytes) -> tuple[int, int, bool]:

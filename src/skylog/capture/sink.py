@@ -35,6 +35,15 @@ def positions_topic(prefix: str) -> str:
     return f"{POSITIONS}{prefix}"
 
 
+def drop_positions(bootstrap: str | None, prefix: str) -> bool:
+    """Delete the topic of positions. Return whether there was one."""
+    try:
+        Admin(bootstrap).delete_topics([positions_topic(prefix)])
+    except TopicNotFoundError:
+        return False
+    return True
+
+
 class Sink:
     """Writes to the log. Opening it fences another capture with the same prefix."""
 
@@ -109,14 +118,6 @@ class Sink:
     def close(self) -> None:
         """Close. An open transaction is aborted by the next capture, or by the broker."""
         self._producer.close(0.0)
-
-    def drop_positions(self) -> bool:
-        """Delete the topic of positions. Return whether there was one."""
-        try:
-            self._admin.delete_topics([self._positions])
-        except TopicNotFoundError:
-            return False
-        return True
 
     def _begin(self) -> None:
         if self._transaction is None:

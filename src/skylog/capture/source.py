@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
+from skylog.capture.merge import without_page_header
 from skylog.capture.pgoutput import parse_lsn
 from skylog.capture.replication import conninfo
 from skylog.capture.table import CaptureError, no_key
 
 _NAME_LENGTH: Final = 63
-_LOST: Final = frozenset({"lost"})
 
 _TABLES: Final = """
 SELECT n.nspname || '.' || c.relname AS name, c.relkind, c.relreplident, c.relpersistence,
@@ -26,7 +26,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname ||
 """
 _SLOT: Final = """
 SELECT confirmed_flush_lsn::text, wal_status, active, database = current_database(), plugin,
-    pg_current_wal_lsn() - coalesce(confirmed_flush_lsn, restart_lsn), pg_current_wal_lsn() - restart_lsn
+    pg_current_wal_lsn()::text, pg_current_wal_lsn() - restart_lsn
 FROM pg_replication_slots WHERE slot_name = %s
 """
 _DOMAINS: Final = """
@@ -39,12 +39,12 @@ _FIRST_OWN_TYPE: Final = 16384  # the types of PostgreSQL itself are below
 
 
 class Slot(NamedTuple):
-    """A slot. `lag_bytes`: the WAL that is not in the log yet; `size_bytes`: what the slot keeps from being removed."""
+    """A slot. `end_lsn` is the end of the WAL, and `size_bytes` what the server keeps of it for the slot."""
 
     confirmed_lsn: int
     is_lost: bool
     is_active: bool
-    lag_bytes: int
+    end_lsn: int
     size_bytes: int
 
 
@@ -113,7 +113,9 @@ class Source:
         }
         if not self._rows("SELECT 1 FROM pg_publication WHERE pubname = %s", self.name):
             self._execute(
-                sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)").format(name, wanted)
+                sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)").format(
+                    name, wanted
+                )
             )
         elif found != set(tables):
             self._execute(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, wanted))
@@ -123,14 +125,19 @@ class Source:
         rows = self._rows(_SLOT, self.name)
         if not rows:
             return None
-        confirmed, status, active, is_here, plugin, lag, size = rows[0]
+        confirmed, status, active, is_here, plugin, end, size = rows[0]
         if not is_here or plugin != "pgoutput":
             raise CaptureError(
                 f"the server has another slot with the name {self.name}: choose another --prefix, or drop it with "
                 f"SELECT pg_drop_replication_slot('{self.name}')"
             )
         lsn = parse_lsn(confirmed) if confirmed else 0
-        return Slot(lsn, status in _LOST, active, int(lag or 0), int(size or 0))
+        return Slot(lsn, status == "lost", active, parse_lsn(end), int(size or 0))
+
+    def end_lsn(self) -> int:
+        """Return where the last record of the WAL ends, also if it is not on the disk yet."""
+        ((lsn,),) = self._rows("SELECT pg_current_wal_insert_lsn()::text")
+        return without_page_header(parse_lsn(lsn))
 
     def create_slot(self) -> int:
         """Create the slot. Return where its stream begins."""
