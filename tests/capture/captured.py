@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event as ThreadEvent
 from typing import Any, NamedTuple
 
-from skylog.client import Admin
-from skylog.testing import consume, wait_until
+from skylog.capture.capture import CaptureSettings, CaptureStatus
+from skylog.capture.service import run_capture
+from skylog.testing import consume
 
-DONE_S = 60
+DONE_S = 120
 
 
 class Event(NamedTuple):
@@ -24,45 +27,50 @@ class Event(NamedTuple):
 
 
 class Captured:
-    """`skylog capture`, which is started and stopped as often as a test wants."""
+    """A capture, which runs as often as a test wants: in this process, or as the command, which can be killed."""
 
-    def __init__(
-        self, url: str, bootstrap: str, tables: str, prefix: str, log: Path, options: dict[str, str] | None = None
-    ) -> None:
-        self.url, self.bootstrap, self.prefix = url, bootstrap, prefix
-        self._tables = tables
+    def __init__(self, url: str, bootstrap: str, tables: str, prefix: str, log: Path, **options: Any) -> None:
+        """`options` are those of `CaptureSettings`."""
+        self.settings = CaptureSettings(url, tables.split(","), prefix, bootstrap, **options)
+        self.prefix, self.bootstrap = prefix, bootstrap
+        self.statuses: list[CaptureStatus] = []
         self._log = log
-        self._options = options or {}
         self._process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+    def catch_up(self) -> None:
+        """Run until everything that is in the database now is in the log."""
+        run_capture(self.settings, ThreadEvent(), self.statuses.append, once=True)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run while the block runs."""
+        stop = ThreadEvent()
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(run_capture, self.settings, stop, self.statuses.append)
+            try:
+                yield
+            finally:
+                stop.set()
+                done.result(DONE_S)
 
     def start(self, *more: str) -> None:
-        chosen = [part for name, value in self._options.items() for part in (f"--{name.replace('_', '-')}", value)]
+        """Start the command."""
+        settings = self.settings
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "skylog.cli.main", "capture", self.url, "--tables", self._tables),
-                    *("--prefix", self.prefix, "--bootstrap", self.bootstrap, *chosen, *more),
+                    *(sys.executable, "-m", "skylog.cli.main", "capture", settings.url),
+                    *("--tables", ",".join(settings.tables), "--prefix", self.prefix, "--bootstrap", self.bootstrap),
+                    *("--envelope", settings.envelope, "--chunk-rows", str(settings.chunk_rows)),
+                    *("--partitions", str(settings.partitions), *more),
                 ],
                 stdout=log,
                 stderr=log,
             )
 
-    def catch_up(self) -> None:
-        """Run until everything that is in the database now is in the log."""
-        self.start("--once")
-        assert self._process is not None
-        assert self._process.wait(DONE_S) == 0, self.log()
-
-    def fail(self) -> str:
-        """Run, expecting it to fail. Return what it says."""
-        self.start("--once")
-        assert self._process is not None
-        assert self._process.wait(DONE_S) == 1, self.log()
-        return self.log().splitlines()[-1]
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
         assert self._process is not None
@@ -71,10 +79,11 @@ class Captured:
 
     def kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            os.kill(self._process.pid, signal.SIGKILL)
+            self._process.kill()
             self._process.wait()
 
     def log(self) -> str:
+        """The end of what the command has printed."""
         return self._log.read_text()[-4000:]
 
     def events(self, table: str) -> list[Event]:
@@ -93,14 +102,3 @@ class Captured:
             if row is not None:
                 rows[json.dumps(key)] = row
         return rows
-
-    def wait_for(self, table: str, count: int) -> list[Event]:
-        """Wait until the topic of a table has so many records, and return them."""
-
-        def found() -> list[Event]:
-            assert self.is_running, self.log()
-            known = {topic.name for topic in Admin(self.bootstrap).list_topics()}
-            events = self.events(table) if f"{self.prefix}.{table}" in known else []
-            return events if len(events) >= count else []
-
-        return wait_until(found, f"{count} records of {table}", DONE_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -40,9 +41,10 @@ def captured(database: str, skylog_broker: BrokerProcess, tmp_path: Path) -> Ite
     """Makes captures of the database, which end with the test."""
     made: list[Captured] = []
 
-    def make(tables: str, **options: str) -> Captured:
+    def make(tables: str, **options: Any) -> Captured:
         prefix = f"c{uuid.uuid4().hex[:8]}"
-        made.append(Captured(database, skylog_broker.bootstrap, tables, prefix, tmp_path / f"{prefix}.log", options))
+        log = tmp_path / f"{prefix}.log"
+        made.append(Captured(database, skylog_broker.bootstrap, tables, prefix, log, **options))
         return made[-1]
 
     yield make

@@ -132,9 +132,10 @@ class CaptureRun:
                 self._confirm(wants_reply=goal is not None)
                 self._report(report)
             if goal is not None and self._is_done(goal):
-                return
+                break
             if is_idle:
                 self._stream.wait(WAIT_S if self._snapshot.is_done else SNAPSHOT_WAIT_S)
+        self._sink.abort()  # part of a transaction of the database: readers do not wait for its end
 
     def _wait_for_slot(self) -> None:
         """Raise SlotBusyError if the slot is in use for longer than a capture that has just ended needs to let it go.

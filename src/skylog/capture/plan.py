@@ -21,7 +21,7 @@ class Limits:
 
     records: int = 10_000
     seconds: float = 1.0
-    split_s: float = 300.0
+    split_s: float = 60.0
 
 
 class Plan:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
 from skylog.capture.envelope import Record
 from skylog.capture.position import Position
+from skylog.capture.table import CaptureError
 from skylog.client import Admin, Connection, Producer
-from skylog.client.errors import TopicNotFoundError
+from skylog.client.errors import TopicNotFoundError, TransactionAbortedError
 from skylog.client.partition_reader import PartitionReader, read_last
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import TopicPartition
@@ -18,7 +19,8 @@ from skylog.model import TopicPartition
 POSITIONS: Final = "_skylog_capture."
 """Before the prefix: the topic of positions of a capture."""
 
-TRANSACTION_TIMEOUT_S: Final = 900
+TRANSACTION_TIMEOUT_S: Final = 180
+TOO_LARGE: Final = "too large"
 _STATE_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20), "segment.ms": str(3_600_000)}
 _TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(16 << 20)}
 _SETTINGS: Final[dict[str, Any]] = {
@@ -42,6 +44,10 @@ def drop_positions(bootstrap: str | None, prefix: str) -> bool:
     except TopicNotFoundError:
         return False
     return True
+
+
+class _Aborted(Exception):
+    """Ends the block of a transaction that is to be aborted."""
 
 
 class Sink:
@@ -113,7 +119,20 @@ class Sink:
         self._producer.send(self._positions, position.encode(), self._prefix.encode(), partition=0)
         transaction, self._transaction = self._transaction, None
         self.records = 0
-        transaction.__exit__(None, None, None)
+        try:
+            transaction.__exit__(None, None, None)
+        except TransactionAbortedError as error:
+            if TOO_LARGE in str(error):
+                raise CaptureError(f"{error}; raise max.message.bytes of the topic: skylog topics alter") from error
+            raise
+
+    def abort(self) -> None:
+        """Abort the transaction, if one is open."""
+        transaction, self._transaction = self._transaction, None
+        self.records = 0
+        if transaction is not None:
+            with suppress(_Aborted):
+                transaction.__exit__(_Aborted, _Aborted(), None)
 
     def close(self) -> None:
         """Close. An open transaction is aborted by the next capture, or by the broker."""
