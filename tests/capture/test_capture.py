@@ -96,7 +96,8 @@ def test_values_of_many_types_keep_their_meaning(database: str, captured: Make) 
         """CREATE TABLE v (a bigint, "b %" text, c numeric(20, 5), d double precision, e boolean, f timestamptz,
             g timestamp, h date, i bytea, j jsonb, k age, l mood, m int[], PRIMARY KEY (a, "b %"))""",
         """INSERT INTO v VALUES (9007199254740993, E'ü"\\n\\\\', 12345678901234.50000, 0.1, false,
-            '2024-05-01 14:00:00.5+02', '2024-05-01 14:00:00', '2024-05-01', '\\x00ff', '{"x": 1}', 33, 'bad', '{1,2}')""",
+            '2024-05-01 14:00:00.5+02', '2024-05-01 14:00:00', '2024-05-01', '\\x00ff', '{"x": 1}', 33, 'bad',
+            '{1,2}')""",
     )
     capture = captured("public.v", envelope=EnvelopeName.PLAIN)
     capture.catch_up()
@@ -206,7 +207,7 @@ def test_a_transaction_that_takes_long_is_split_and_each_change_is_written_once(
     capture = captured("public.n", envelope=EnvelopeName.PLAIN, limits=Limits(split_s=0.0))
     capture.catch_up()
     execute(database, "INSERT INTO n SELECT * FROM generate_series(1, 20000)")
-    with pytest.raises(Interruption):
+    with pytest.raises(InterruptionError):
         run_until(capture.settings, rows=7_000)
     count = len(capture.events("public.n"))
     assert 0 < count < 20_000  # a part of the transaction is in the log
@@ -219,14 +220,14 @@ def test_a_large_transaction_is_one_transaction_of_the_log(database: str, captur
     capture = captured("public.n", envelope=EnvelopeName.PLAIN, limits=Limits(records=10))
     capture.catch_up()
     execute(database, "INSERT INTO n SELECT i, repeat('x', 100) FROM generate_series(1, 20000) AS i")
-    with pytest.raises(Interruption):
+    with pytest.raises(InterruptionError):
         run_until(capture.settings, rows=15_000)
     assert capture.events("public.n") == []  # readers see all of it or nothing
     capture.catch_up()
     assert [key["id"] for key, _ in capture.events("public.n")] == list(range(1, 20_001))
 
 
-class Interruption(Exception):
+class InterruptionError(Exception):
     """Ends a run in its middle, as a kill does."""
 
 
@@ -236,7 +237,7 @@ def run_until(settings: CaptureSettings, rows: int) -> None:
     class StopAfter(ThreadEvent):
         def is_set(self) -> bool:
             if run.changes.rows >= rows:
-                raise Interruption
+                raise InterruptionError
             return False
 
     with ExitStack() as resources:
@@ -275,7 +276,7 @@ def test_a_slot_that_is_gone_is_an_error_and_a_new_capture_leaves_no_row_behind(
     capture = captured("public.t", envelope=EnvelopeName.PLAIN)
     capture.catch_up()
     execute(database, f"SELECT pg_drop_replication_slot('skylog_{capture.prefix}')", "DELETE FROM t WHERE id = 1")
-    with pytest.raises(CaptureError, match="is gone, and the changes since .* skylog capture drop"):
+    with pytest.raises(CaptureError, match=r"is gone, and the changes since .* skylog capture drop"):
         capture.catch_up()
     assert drop_capture(database, capture.prefix, capture.bootstrap) == [
         f"publication skylog_{capture.prefix}",
@@ -336,7 +337,7 @@ def test_a_second_capture_with_the_same_prefix_waits_and_does_not_disturb_the_fi
     capture = captured("public.t", envelope=EnvelopeName.PLAIN)
     with capture.running():
         wait_until(lambda: capture.statuses, "the first capture", 120)
-        with pytest.raises(CaptureError, match="another capture .* is running"):
+        with pytest.raises(CaptureError, match=r"another capture .* is running"):
             capture.catch_up()
         execute(database, "INSERT INTO t VALUES (1)")
         wait_until(lambda: len(capture.events("public.t")) == 1, "the change", 120)

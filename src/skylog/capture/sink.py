@@ -20,6 +20,7 @@ POSITIONS: Final = "_skylog_capture."
 """Before the prefix: the topic of positions of a capture."""
 
 TRANSACTION_TIMEOUT_S: Final = 180
+_NO_HEADERS: Final[list[tuple[str, bytes]]] = []  # not even those of a trace
 TOO_LARGE: Final = "too large"
 _STATE_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20), "segment.ms": str(3_600_000)}
 _TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(16 << 20)}
@@ -46,7 +47,7 @@ def drop_positions(bootstrap: str | None, prefix: str) -> bool:
     return True
 
 
-class _Aborted(Exception):
+class _AbortedError(Exception):
     """Ends the block of a transaction that is to be aborted."""
 
 
@@ -106,9 +107,10 @@ class Sink:
         if not records:
             return
         self._begin()
-        send = self._producer.send
+        offer, send = self._producer.offer, self._producer.send
         for topic, key, value in records:
-            send(topic, value, key)
+            if value is None or not offer(topic, value, key, 0, _NO_HEADERS):
+                send(topic, value, key)  # waits for room in the queue
         self.records += len(records)
         records.clear()
 
@@ -131,8 +133,8 @@ class Sink:
         transaction, self._transaction = self._transaction, None
         self.records = 0
         if transaction is not None:
-            with suppress(_Aborted):
-                transaction.__exit__(_Aborted, _Aborted(), None)
+            with suppress(_AbortedError):
+                transaction.__exit__(_AbortedError, _AbortedError(), None)
 
     def close(self) -> None:
         """Close. An open transaction is aborted by the next capture, or by the broker."""
