@@ -51,14 +51,17 @@ class Postgres:
         )
 
     def url(self, database: str = "postgres") -> str:
+        if port := self._settings.get("port"):
+            return f"postgresql://postgres@127.0.0.1:{port}/{database}"
         return f"postgresql://postgres@/{database}?host={self._folder}"
 
     def start(self) -> None:
         (self._data / "postmaster.pid").unlink(missing_ok=True)
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        host = "127.0.0.1" if "port" in self._settings else ""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-h", "", "-k", self._folder, "-D", self._data, *options],
+                [self._programs / "postgres", "-h", host, "-k", self._folder, "-D", self._data, *options],
                 stdout=log,
                 stderr=log,
                 user=self._user,

@@ -28,6 +28,7 @@ class World:
         self._asked: tuple[int, int] | None = None  # the first key of the chunk, and how many
         self._next_key = 0
         self._has_chunk = False
+        self._newest: dict[int, int] = {}  # by which transaction the log has a key
         self.log: dict[int, int | None] = {}
         self.is_done = False
 
@@ -55,6 +56,7 @@ class World:
             self._merge.streamed_transaction(xid)
             if self._merge.table == TABLE:
                 self._merge.streamed(b"%d" % key)
+            self._wrote(key, xid)
             self.log[key] = value
 
     def ask(self) -> None:
@@ -83,12 +85,15 @@ class World:
             return
         chunk, rows = found
         for key, row in rows:
-            known = self.log.get(int(key))
-            assert known is None or known <= int(row), "an older row than the log has"
+            self._wrote(int(key), int(row))
             self.log[int(key)] = int(row)
         self._asked, self._has_chunk = None, False
         self.is_done = chunk.is_last
         self._next_key = self._next_key if chunk.last_key is None else int(chunk.last_key[0]) + 1
+
+    def _wrote(self, key: int, xid: int) -> None:
+        assert self._newest.get(key, 0) <= xid, "an older state than the log has"
+        self._newest[key] = xid
 
     def finish(self) -> None:
         """Let everything become visible and be streamed, and the snapshot end."""
