@@ -67,13 +67,14 @@ class SlotBusyError(SkylogError):
 
 
 class CaptureStatus(NamedTuple):
-    """How far a capture is. `rows` counts since the start of the process."""
+    """How far a capture is. `rows` and `failures` count since the start of the process."""
 
-    rows: int
-    lag_bytes: int
-    lag_s: float
-    slot_bytes: int
-    is_snapshot_done: bool
+    rows: int = 0
+    lag_bytes: int = 0
+    lag_s: float = 0.0
+    slot_bytes: int = 0
+    is_snapshot_done: bool = False
+    failures: int = 0
 
 
 Report = Callable[[CaptureStatus], None]

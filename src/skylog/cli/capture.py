@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import signal
+import sys
 from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -15,7 +17,7 @@ from typer.core import TyperGroup
 from skylog.cli.log_format import start_logging
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, Yes, parse_pairs
 from skylog.errors import ConfigError
-from skylog.terminal import fail, note, print_json
+from skylog.terminal import fail, note, write
 
 if TYPE_CHECKING:
     from skylog.capture.capture import CaptureStatus
@@ -68,8 +70,11 @@ def run(
         int, typer.Option("--chunk-rows", min=1, help="Rows of the first snapshot that are read at a time.")
     ] = 10_000,
     once: Annotated[bool, typer.Option("--once", help="Exit when everything that is there now is captured.")] = False,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", metavar="PORT", help="Serve metrics to Prometheus on this port.")
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
-    json: AsJson = False,
+    as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Capture tables: first all rows that they have, and from now on every change, exactly once.
@@ -98,9 +103,17 @@ def run(
         dict(parse_pairs(configs, "--config")),
         chunk_rows,
     )
-    stop = _stop_on_signals()
-    shown = _Shown(json)
-    run_capture(settings, stop, shown.show, once=once)
+    shown = [_Shown(as_json).show]
+    if metrics_port is not None:
+        from skylog.capture.metrics import CaptureMetrics
+
+        shown.append(CaptureMetrics(prefix, metrics_port).show)
+
+    def report(status: CaptureStatus) -> None:
+        for show in shown:
+            show(status)
+
+    run_capture(settings, _stop_on_signals(), report, once=once)
 
 
 @app.command("drop")
@@ -110,8 +123,6 @@ def drop(url: Url, prefix: Prefix, yes: Yes = False, bootstrap: Bootstrap = DEFA
     [bold]skylog capture drop postgresql://localhost/shop --prefix shop --yes[/]
     """
     _check_installed()
-    import sys
-
     from skylog.capture.drop import drop_capture
 
     if not yes:
@@ -132,7 +143,8 @@ class _Shown:
 
     def show(self, status: CaptureStatus) -> None:
         if self._as_json:
-            print_json(status._asdict())
+            write(json.dumps(status._asdict()) + "\n")
+            sys.stdout.flush()  # the reader of a pipe gets each line immediately
         elif (
             self._last is None
             or status.rows != self._last.rows
