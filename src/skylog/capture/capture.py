@@ -5,7 +5,6 @@ Nothing is repaired in the middle: after any failure, everything is opened again
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,8 +27,6 @@ from skylog.capture.snapshot import Snapshot
 from skylog.capture.source import Source
 from skylog.capture.table import CaptureError, Table, topic_of
 from skylog.errors import SkylogError
-
-logger = logging.getLogger(__name__)
 
 WAIT_S: Final = 0.2
 SNAPSHOT_WAIT_S: Final = 0.01
