@@ -25,6 +25,7 @@ NAMES = (
     "kafka",
     "replication",
     "mirror",
+    "capture",
     "transactions",
     "partitions",
     "connections",

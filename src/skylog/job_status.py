@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from skylog.errors import SkylogError
+
+Number = TypeVar("Number", int, float)
 
 JOBS_TOPIC: Final = "_skylog_jobs"
 """Compacted, with one partition; the key is the job's name."""
@@ -43,6 +45,10 @@ class JobStatus:
     `name` is the same for all runs of a job: what it does, its source and its target. `batch`, `records` and `seconds`
     describe the last batch, which ended at `batch_at_ms`; None before the first. `lag` is the number of records in the
     topics after that batch, None if unknown. `records_total` counts from the start of this run.
+
+    A capture has no batches. `lag_bytes` is the part of the database's log that is not in the topics yet, `lag_s` how
+    long ago the last captured change was made while there are more, 0 if there are none, and `slot_bytes` what the
+    database keeps for it.
     """
 
     name: str
@@ -60,6 +66,9 @@ class JobStatus:
     records_total: int = 0
     last_error: str | None = None
     topics: tuple[str, ...] = field(default_factory=tuple)
+    lag_bytes: int | None = None
+    lag_s: float | None = None
+    slot_bytes: int | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -74,7 +83,6 @@ class JobStatus:
         """Parse a status. Raises JobStatusError. Ignores unknown keys, which a later version may add."""
         try:
             fields: dict[str, Any] = orjson.loads(data)
-            seconds = fields.get("seconds")
             last_error = fields.get("last_error")
             return cls(
                 name=_text(fields["name"], MAX_NAME),
@@ -87,11 +95,14 @@ class JobStatus:
                 batch=_optional(_integer, fields.get("batch")),
                 batch_at_ms=_optional(_time_ms, fields.get("batch_at_ms")),
                 records=_optional(_integer, fields.get("records")),
-                seconds=None if seconds is None else _seconds(seconds),
+                seconds=_optional(_seconds, fields.get("seconds")),
                 lag=_optional(_integer, fields.get("lag")),
                 records_total=_integer(fields.get("records_total") or 0),
                 last_error=None if last_error is None else _text(last_error, MAX_TEXT),
                 topics=_names(fields.get("topics") or []),
+                lag_bytes=_optional(_integer, fields.get("lag_bytes")),
+                lag_s=_optional(_seconds, fields.get("lag_s")),
+                slot_bytes=_optional(_integer, fields.get("slot_bytes")),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise JobStatusError(f"not a job status: {error!r}") from error
@@ -136,5 +147,5 @@ def _seconds(value: Any) -> float:
     return float(value)
 
 
-def _optional(read: Callable[[Any], int], value: Any) -> int | None:
+def _optional(read: Callable[[Any], Number], value: Any) -> Number | None:
     return None if value is None else read(value)

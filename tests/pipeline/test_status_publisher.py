@@ -109,7 +109,7 @@ def test_the_first_round_is_no_wait(skylog_broker: BrokerProcess) -> None:
 def test_a_job_is_neither_delayed_nor_failed_by_a_cluster_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
     began = time.monotonic()
     with (
-        caplog.at_level(logging.WARNING, "skylog.pipeline.status_publisher"),
+        caplog.at_level(logging.WARNING, "skylog.job_publisher"),
         StatusPublisher("127.0.0.1:1", "alone", "land", ["events"]) as status,
     ):
         for batch in range(1000):

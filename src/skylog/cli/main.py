@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "replay": "skylog.cli.replay:replay",
     "groups": "skylog.cli.groups:app",
     "mirror": "skylog.cli.mirror:app",
+    "capture": "skylog.cli.capture:app",
     "transactions": "skylog.cli.transactions:app",
     "users": "skylog.cli.users:app",
     "acls": "skylog.cli.acls:app",

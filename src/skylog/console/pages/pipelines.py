@@ -1,4 +1,4 @@
-"""`/pipelines`: the Spark jobs, their progress and their errors."""
+"""`/pipelines`: the Spark jobs and captures, their progress and their errors."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Captures the changes of PostgreSQL's tables to topics: `skylog capture`."""

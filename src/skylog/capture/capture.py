@@ -1,0 +1,272 @@
+"""Captures the changes of tables: from a connection to PostgreSQL to the log, until it fails or is stopped.
+
+Nothing is repaired in the middle: after any failure, everything is opened again from the position in the log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import islice
+from threading import Event
+from typing import Final, NamedTuple
+
+from skylog.capture.changes import Changes
+from skylog.capture.chunks import TableReader, missing_values
+from skylog.capture.envelope import Debezium, Envelope, Plain
+from skylog.capture.merge import SnapshotMerge
+from skylog.capture.pgoutput import format_lsn
+from skylog.capture.plan import Limits, Plan
+from skylog.capture.position import Position
+from skylog.capture.replication import HEADER, KEEPALIVE, ReplicationStream, keepalive, wal_place
+from skylog.capture.sink import Sink
+from skylog.capture.snapshot import Snapshot
+from skylog.capture.source import Source
+from skylog.capture.table import CaptureError, Table, topic_of
+from skylog.errors import SkylogError
+
+WAIT_S: Final = 0.2
+SNAPSHOT_WAIT_S: Final = 0.01
+CONFIRM_EVERY_S: Final = 1.0
+SLOT_WAIT_S: Final = 2.0
+REPORT_EVERY_S: Final = 1.0
+POSTGRES_EPOCH_S: Final = 946_684_800
+_BURST: Final = 500  # messages between two looks at the clock
+
+
+class EnvelopeName(StrEnum):
+    """The form of a value."""
+
+    PLAIN = "plain"
+    DEBEZIUM = "debezium"
+
+
+@dataclass(frozen=True)
+class CaptureSettings:
+    """What to capture, and where to."""
+
+    url: str
+    tables: Sequence[str]
+    prefix: str
+    bootstrap: str | None = None
+    envelope: EnvelopeName = EnvelopeName.DEBEZIUM
+    partitions: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    chunk_rows: int = 10_000
+    limits: Limits = field(default_factory=Limits)
+
+
+class SlotBusyError(SkylogError):
+    """The slot is in use by another capture."""
+
+
+class CaptureStatus(NamedTuple):
+    """How far a capture is. `rows` and `failures` count since the start of the process."""
+
+    rows: int = 0
+    lag_bytes: int = 0
+    lag_s: float = 0.0
+    slot_bytes: int = 0
+    is_snapshot_done: bool = False
+    failures: int = 0
+
+
+Report = Callable[[CaptureStatus], None]
+
+
+class CaptureRun:
+    """One run of a capture: from its opening to its first failure."""
+
+    def __init__(self, settings: CaptureSettings, resources: ExitStack) -> None:
+        self._settings = settings
+        self.source = Source(settings.url, settings.prefix)
+        resources.callback(self.source.close)
+        self.source.check()
+        self._wait_for_slot()
+        keys = self.source.keys(settings.tables)
+        self.source.publish(settings.tables)
+        self._sink = Sink(settings.bootstrap, settings.prefix)
+        resources.callback(self._sink.close)
+        self._sink.prepare([topic_of(settings.prefix, name) for name in keys], settings.partitions, settings.configs)
+        self._position = self._first_position(list(keys))
+        self._plan = Plan(self._position.lsn, self._position.part, settings.limits)
+        merge = SnapshotMerge()
+        reader = TableReader(settings.url, settings.prefix, keys, settings.chunk_rows)
+        resources.callback(reader.close)
+        self._snapshot = Snapshot(self.source, reader, merge, self._position.tables)
+        self._envelope = _envelope(settings, self.source.database)
+        self.changes = Changes(
+            settings.prefix,
+            keys,
+            self._envelope,
+            self._plan,
+            merge,
+            missing_values(self.source),
+            self.source.base_types,
+        )
+        self._reached = 0  # how far the stream is
+        self._confirmed_s = self._reported_s = 0.0
+        self._stream = ReplicationStream(settings.url, self.source.name, self.source.name, self._position.lsn)
+        resources.callback(self._stream.close)
+
+    def run(self, stop: Event, report: Report, *, once: bool = False) -> None:
+        """Capture until `stop` is set, or with `once` to where the database is now.
+
+        Raises psycopg.Error and SkylogError.
+        """
+        self._begin_tables()
+        goal = self.source.end_lsn() if once else None
+        while not stop.is_set():
+            is_idle = self._take_burst()
+            self._sink.send(self.changes.records)
+            if self._plan.is_due(self._sink.records, self._sink.open_s, is_idle=is_idle):
+                self._commit()
+            if self._plan.is_between:
+                self._advance_snapshot()
+            if is_idle or time.monotonic() - self._confirmed_s >= CONFIRM_EVERY_S:
+                self._confirm(wants_reply=goal is not None)
+                self._report(report)
+            if goal is not None and self._is_done(goal):
+                break
+            if is_idle:
+                self._stream.wait(WAIT_S if self._snapshot.is_done else SNAPSHOT_WAIT_S)
+        self._sink.abort()  # part of a transaction of the database: readers do not wait for its end
+
+    def _wait_for_slot(self) -> None:
+        """Raise SlotBusyError if the slot is in use for longer than a capture that has just ended needs to let it go.
+
+        Before the log is opened: that would end the other capture.
+        """
+        deadline = time.monotonic() + SLOT_WAIT_S
+        while (slot := self.source.slot()) is not None and slot.is_active:
+            if time.monotonic() > deadline:
+                raise SlotBusyError(f"another capture {self._settings.prefix} is running: this one waits for its end")
+            time.sleep(SLOT_WAIT_S / 20)
+
+    def _first_position(self, tables: list[str]) -> Position:
+        """Return where to begin: the position in the log, or that of a new slot. Raises CaptureError."""
+        prefix, name = self._settings.prefix, self.source.name
+        position, slot, system = self._sink.position(), self.source.slot(), self.source.system()
+        again = f"skylog capture drop URL --prefix {prefix}, and start again: that reads the tables anew"
+        if position is not None and position.system != system:
+            raise CaptureError(f"the capture {prefix} is of another database: use another --prefix, or {again}")
+        if slot is not None and slot.is_lost:
+            raise CaptureError(
+                f"the slot {name} fell so far behind that the server has removed its changes: raise its "
+                f"max_slot_wal_keep_size, then {again}"
+            )
+        if position is None:
+            lsn = self.source.create_slot() if slot is None else slot.confirmed_lsn
+            position = Position(system, lsn)
+        elif slot is None:
+            lost = format_lsn(position.lsn)
+            raise CaptureError(f"the slot {name} is gone, and the changes since {lost} with it: {again}")
+        return position.for_tables(tables)
+
+    def _begin_tables(self) -> None:
+        """Remove the rows that an earlier capture has left in the topics of new tables, and store the position."""
+        tables = dict(self._position.tables)
+        for name, progress in tables.items():
+            if not progress.is_begun:
+                schema, _, table = name.partition(".")
+                self._erase(Table(self._settings.prefix, schema, table, (), ()))
+                tables[name] = progress._replace(is_begun=True)
+        self._position = replace(self._position, tables=tables)
+        self._commit()
+
+    def _take_burst(self) -> bool:
+        """Take messages of the stream. Return whether it has no more for now."""
+        read, take = self._stream.read, self.changes.take
+        self.changes.is_tracking = not self._snapshot.is_done
+        for _ in range(_BURST):
+            data = read()
+            if data is None:
+                return True
+            if data[0] == KEEPALIVE:
+                self._reached = max(self._reached, keepalive(data)[0])
+                if self._plan.is_between:
+                    self._plan.passed(self._reached)
+            elif emptied := take(data, HEADER, wal_place(data)[0]):
+                self._truncate(emptied)
+        return False
+
+    def _truncate(self, tables: list[Table]) -> None:
+        """Remove the rows of tables. They are in the log, once everything before this has been committed."""
+        self._sink.send(self.changes.records)
+        self._commit()
+        if self._plan.change():
+            for table in tables:
+                self._erase(table)
+
+    def _erase(self, table: Table) -> None:
+        for keys in _batches(self._sink.live_keys(table.topic)):
+            self.changes.erase(table, keys)
+            self._sink.send(self.changes.records)
+
+    def _advance_snapshot(self) -> None:
+        taken = self._snapshot.advance(max(self._reached, self._plan.lsn))
+        if taken is None:
+            return
+        schema, _, name = taken.table.partition(".")
+        table = Table(self._settings.prefix, schema, name, (), ())
+        for key, row in taken.rows:
+            self._envelope.read(table, key, row, self.changes.records.append)
+        self.changes.rows += len(taken.rows)
+        self._sink.send(self.changes.records)
+        self._position = replace(self._position, tables={**self._position.tables, taken.table: taken.progress})
+        self._commit()
+
+    def _commit(self) -> None:
+        self._position = replace(self._position, lsn=self._plan.lsn, part=self._plan.part)
+        self._sink.commit(self._position)
+
+    def _is_done(self, goal: int) -> bool:
+        return self._snapshot.is_done and not self._sink.records and self._plan.is_between and self._plan.lsn >= goal
+
+    def _report(self, report: Report) -> None:
+        now_s = time.monotonic()
+        if now_s - self._reported_s < REPORT_EVERY_S:
+            return
+        self._reported_s = now_s
+        slot = self.source.slot()
+        if slot is None:
+            raise CaptureError(f"the slot {self.source.name} was dropped")
+        lag_bytes = max(slot.end_lsn - self._stored_lsn, 0)
+        behind_s = time.time() - POSTGRES_EPOCH_S - self.changes.commit_time_us / 1e6
+        is_behind = self._sink.records or not self._plan.is_between
+        report(
+            CaptureStatus(
+                self.changes.rows,
+                lag_bytes,
+                max(behind_s, 0.0) if is_behind else 0.0,
+                slot.size_bytes,
+                self._snapshot.is_done,
+            )
+        )
+
+    @property
+    def _stored_lsn(self) -> int:
+        """Everything before it is in the log."""
+        return self._position.lsn if self._sink.records or not self._plan.is_between else self._plan.lsn
+
+    def _confirm(self, *, wants_reply: bool) -> None:
+        """Let PostgreSQL remove what is in the log. Ask how far the stream is, if a chunk waits for it."""
+        awaited = self._snapshot.awaited_lsn
+        is_awaited = awaited is not None and awaited > self._reached
+        self._stream.confirm(self._stored_lsn, wants_reply=wants_reply or is_awaited)
+        self._confirmed_s = time.monotonic()
+
+
+def _envelope(settings: CaptureSettings, database: str) -> Envelope:
+    if settings.envelope is EnvelopeName.PLAIN:
+        return Plain()
+    return Debezium(settings.prefix, database, lambda: time.time_ns() // 1_000_000)
+
+
+def _batches(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
+    left = iter(keys)
+    while batch := list(islice(left, _BURST)):
+        yield batch

@@ -1,0 +1,126 @@
+"""Turns the messages of the stream to records. Pure: it reads nothing but what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from skylog.capture.envelope import Envelope, Record
+from skylog.capture.merge import SnapshotMerge
+from skylog.capture.pgoutput import (
+    UNCHANGED,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    Relation,
+    Truncate,
+    Update,
+    Values,
+    decode,
+)
+from skylog.capture.plan import Plan
+from skylog.capture.table import CaptureError, Table, key_of
+
+ReadMissing = Callable[[Table, Values], Values]
+"""Returns a row with its unchanged values read from the table; those stay as they are if the row is gone."""
+
+BaseTypes = Callable[[Iterable[int]], Mapping[int, int]]
+"""Returns the base types of those types that are domains."""
+
+
+class Changes:
+    """Collects the records of the stream in `records`."""
+
+    def __init__(
+        self,
+        prefix: str,
+        keys: Mapping[str, Sequence[str]],
+        envelope: Envelope,
+        plan: Plan,
+        merge: SnapshotMerge,
+        read_missing: ReadMissing,
+        base_types: BaseTypes,
+    ) -> None:
+        self.records: list[Record] = []
+        self._emit = self.records.append
+        self._prefix = prefix
+        self._keys = keys
+        self._envelope = envelope
+        self._plan = plan
+        self._merge = merge
+        self._read_missing = read_missing
+        self._base_types = base_types
+        self._tables: dict[int, Table | None] = {}  # None: not captured
+        self._lsn = 0
+        self.is_tracking = False  # while there are snapshots to be read
+        self.commit_time_us = 0
+        self.rows = 0
+
+    def take(self, data: bytes, at: int, lsn: int) -> list[Table]:
+        """Take a message. Return the tables that it empties: their rows are to be removed with `erase`.
+
+        The changes before it are to be committed first, and `Plan.change` is to be called then.
+        """
+        message = decode(data, at)
+        if type(message) is Insert:
+            if self._plan.change() and (table := self._tables[message.relation]) is not None:
+                self.rows += 1
+                key = self._envelope.insert(table, message.new, lsn, self._emit)
+                if table.name == self._merge.table:
+                    self._merge.streamed(key)
+        elif type(message) is Update:
+            if self._plan.change() and (table := self._tables[message.relation]) is not None:
+                self.rows += 1
+                self._update(table, message, lsn)
+        elif type(message) is Delete:
+            if self._plan.change() and (table := self._tables[message.relation]) is not None:
+                self.rows += 1
+                key = self._envelope.delete(table, message.old, lsn, self._emit)
+                if table.name == self._merge.table:
+                    self._merge.streamed(key)
+        elif type(message) is Begin:
+            self._plan.begin(message)
+            self._envelope.begin(message)
+            self.commit_time_us = message.commit_time_us
+            if self.is_tracking:
+                self._merge.streamed_transaction(message.xid)
+        elif type(message) is Commit:
+            self._plan.commit(message)
+        elif type(message) is Relation:
+            self._tables[message.id] = self._table(message)
+        elif type(message) is Truncate:
+            self._lsn = lsn
+            emptied = [table for each in message.relations if (table := self._tables[each]) is not None]
+            if not emptied:
+                self._plan.change()
+            return emptied
+        return []
+
+    def erase(self, table: Table, keys: Iterable[bytes]) -> None:
+        """Remove all rows of a table that TRUNCATE has emptied: those of these keys, and those of its snapshot."""
+        for key in keys:
+            self.rows += 1
+            self._envelope.erase(table, key, self._lsn, self._emit)
+        self._merge.cleared(table.name)
+
+    def _update(self, table: Table, message: Update, lsn: int) -> None:
+        new = table.rows.filled(message.old, message.new, message.is_whole)
+        if self._envelope.fills and UNCHANGED in new:
+            new = self._read_missing(table, new)
+        before, key = self._envelope.update(table, message.old, new, lsn, self._emit)
+        if table.name == self._merge.table:
+            self._merge.streamed(before)
+            self._merge.streamed(key)
+
+    def _table(self, relation: Relation) -> Table | None:
+        name = f"{relation.schema}.{relation.table}"
+        if name not in self._keys:
+            return None
+        if relation.identity == "n":
+            raise CaptureError(
+                f"the table {name} has REPLICA IDENTITY NOTHING, so its updates have no key: "
+                f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT"
+            )
+        bases = self._base_types(column.type_oid for column in relation.columns)
+        columns = [each._replace(type_oid=bases.get(each.type_oid, each.type_oid)) for each in relation.columns]
+        return Table(self._prefix, relation.schema, relation.table, columns, key_of(relation, self._keys[name]))

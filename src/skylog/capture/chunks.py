@@ -1,0 +1,130 @@
+"""Reads tables: chunks of a snapshot, in a thread with a connection of its own, and single rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+import psycopg
+from psycopg import pq, sql
+
+from skylog.capture.merge import Chunk, ChunkRow, VisibleTransactions
+from skylog.capture.pgoutput import UNCHANGED, Column, Values, parse_lsn
+from skylog.capture.replication import conninfo
+from skylog.capture.source import Source
+from skylog.capture.table import CaptureError, Table
+
+_BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class TableReader:
+    """Reads chunks of tables, one at a time."""
+
+    def __init__(self, url: str, prefix: str, keys: dict[str, list[str]], rows: int) -> None:
+        self._url = url
+        self._prefix = prefix
+        self._keys = keys
+        self._rows = rows
+        self._connection: psycopg.Connection | None = None
+        self._thread = ThreadPoolExecutor(1, "skylog-capture-snapshot")
+
+    def ask(self, name: str, after: Sequence[str] | None) -> Future[Chunk]:
+        """Begin to read the rows of a table after a key, from the first one if it is None."""
+        return self._thread.submit(self._read, name, after)
+
+    def close(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.cancel_safe(timeout=1.0)
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        if self._connection is not None:
+            self._connection.close()
+
+    def _read(self, name: str, after: Sequence[str] | None) -> Chunk:
+        if self._connection is None:
+            self._connection = psycopg.connect(conninfo(self._url), autocommit=True)
+        session = self._connection.pgconn
+        key = self._keys[name]
+        query = _chunk_query(name, key, after is not None, self._rows).as_bytes(self._connection)
+        _run(session, _BEGIN)
+        try:
+            visible = _run(session, b"SELECT pg_current_snapshot()").get_value(0, 0) or b""
+            result = _run(session, query, [value.encode() for value in after or ()])
+        finally:
+            _run(session, b"COMMIT")
+        high = _run(session, b"SELECT pg_current_wal_insert_lsn()").get_value(0, 0) or b""
+        rows, last = self._rows_of(name, key, result)
+        return Chunk(
+            rows,
+            VisibleTransactions.parse(visible.decode()),
+            parse_lsn(high.decode()),
+            last,
+            result.ntuples < self._rows,
+        )
+
+    def _rows_of(
+        self, name: str, key: Sequence[str], result: pq.abc.PGresult
+    ) -> tuple[list[ChunkRow], tuple[str, ...] | None]:
+        assert self._connection is not None
+        table = self._table(name, key, result)
+        rows = []
+        values: Values = []
+        for at in range(result.ntuples):
+            values = [result.get_value(at, column) for column in range(result.nfields)]
+            rows.append(ChunkRow(table.key(values), table.row(values)))
+        last = tuple(value.decode() for value in table.rows.key_values(values)) if rows else None
+        return rows, last
+
+    def _table(self, name: str, key: Sequence[str], result: pq.abc.PGresult) -> Table:
+        assert self._connection is not None
+        names = [(result.fname(at) or b"").decode() for at in range(result.nfields)]
+        oids = [result.ftype(at) for at in range(result.nfields)]
+        # The type of a column of a result is never a domain: PostgreSQL sends its base type.
+        columns = [Column(column, oid, column in key) for column, oid in zip(names, oids, strict=True)]
+        schema, _, table = name.partition(".")
+        return Table(self._prefix, schema, table, columns, key)
+
+
+def missing_values(source: Source) -> Callable[[Table, Values], Values]:
+    """Return a function that reads from the table what an update has not changed.
+
+    The table may be ahead of the stream. Then the values are those of a later change, which the stream will have too.
+    If the row is gone, its values stay unknown, and the stream will remove it.
+    """
+
+    def read(table: Table, values: Values) -> Values:
+        names = [column.name for column in table.rows.columns]
+        key = table.rows.key_names
+        query = sql.SQL("SELECT {} FROM {} WHERE ({}) = ({})").format(
+            sql.SQL(", ").join(map(sql.Identifier, names)),
+            sql.Identifier(table.schema, table.table),
+            sql.SQL(", ").join(map(sql.Identifier, key)),
+            sql.SQL(", ").join(sql.SQL(f"${at}") for at in range(1, len(key) + 1)),
+        )
+        session = source.connection.pgconn
+        result = session.exec_params(query.as_bytes(source.connection), list(table.rows.key_values(values)))
+        if result.status != pq.ExecStatus.TUPLES_OK or not result.ntuples:
+            return values  # the row is gone, or the table has other columns by now
+        return [result.get_value(0, at) if value is UNCHANGED else value for at, value in enumerate(values)]
+
+    return read
+
+
+def _chunk_query(name: str, key: Sequence[str], is_later: bool, rows: int) -> sql.Composed:
+    columns = sql.SQL(", ").join(map(sql.Identifier, key))
+    parameters = sql.SQL(", ").join(sql.SQL(f"${at}") for at in range(1, len(key) + 1))
+    where = sql.SQL("WHERE ({}) > ({})").format(columns, parameters) if is_later else sql.SQL("")
+    return sql.SQL("SELECT * FROM {} {} ORDER BY {} LIMIT {}").format(
+        sql.Identifier(*name.split(".", 1)), where, columns, sql.Literal(rows)
+    )
+
+
+def _run(session: pq.abc.PGconn, query: bytes, parameters: Sequence[bytes] = ()) -> pq.abc.PGresult:
+    result = session.exec_params(query, list(parameters)) if parameters else session.exec_(query)
+    if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+        text = " ".join(result.error_message.decode(errors="replace").split()) if result.error_message else "no answer"
+        if session.status != pq.ConnStatus.OK:
+            raise psycopg.OperationalError(text)
+        raise CaptureError(f"cannot read the table: {text}")
+    return result

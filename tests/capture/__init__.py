@@ -1,0 +1,1 @@
+"""Change capture, against a real PostgreSQL."""
