@@ -15,8 +15,7 @@ not change. It keeps:
 Records of aborted transactions are dropped, and replace nothing.
 
 Records are read with numpy, many batches at once: there is no Python object per record (`records/keyed_records.py`,
-`key_table.py`). Another thread reads the next chunk, and decompresses half of the batches. Neighbouring segments are
-merged up to the segment size. The results stay in the log's folder `cleaning` until the log swaps them in. This runs in
+`key_table.py`). Another thread decompresses half of the batches. Neighbouring segments are merged up to the segment size. The results stay in the log's folder `cleaning` until the log swaps them in. This runs in
 a separate process, so that it does not delay the broker's event loop, and so that the broker does without numpy.
 """
 
@@ -40,7 +39,6 @@ from skylog.storage.clean_job import FOLDER, CleanedSegment, CleanJob, CleanResu
 from skylog.storage.cleaned_transactions import CleanedTransactions
 from skylog.storage.files import Buffer, FilePool, LogFile
 from skylog.storage.key_table import Flags, HashCollisionError, KeyReader, KeyTable, Places
-from skylog.storage.read_ahead import read_ahead
 from skylog.storage.scan import Chunk, headers, scan_chunks
 from skylog.storage.segment import Segment, segment_path
 
@@ -295,7 +293,7 @@ class _Cleaning:
     # -- old segments
 
     def _chunks(self, source: SourceSegment) -> Iterator[Chunk]:
-        return read_ahead(scan_chunks(self._open(source), 0, source.base_offset, source.end_offset, CHUNK_BYTES))
+        return scan_chunks(self._open(source), 0, source.base_offset, source.end_offset, CHUNK_BYTES)
 
     def _open(self, source: SourceSegment) -> LogFile:
         return LogFile(segment_path(self._job.directory, source.base_offset))
