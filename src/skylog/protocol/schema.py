@@ -166,12 +166,12 @@ def _dataclass(cls: type[T]) -> type[T]:
     return cast(type[T], declared)
 
 
-def _lazy_init(cls: type) -> Callable[..., None]:
+def _lazy_init(cls: Any) -> Callable[..., None]:
     """Return a constructor that is compiled when it is first called: a broker uses few of the classes."""
 
     def __init__(self: Any, **values: Any) -> None:  # noqa: N807  # its name is in the errors for wrong arguments
-        if getattr(cls, "__init__") is __init__:  # noqa: B009  # mypy: of an instance
-            setattr(cls, "__init__", make_init(cls))  # noqa: B010
+        if cls.__init__ is __init__:
+            cls.__init__ = make_init(cls)
         cls.__init__(self, **values)
 
     return __init__
