@@ -137,7 +137,7 @@ def _how(name: str, options: Options) -> tuple[int, Measure]:
         "produce": (rounds, partial(kafka_parts.produce_batches, quick=options.quick)),
         "single": (rounds, partial(kafka_parts.single_requests, seconds=options.seconds)),
         "consume": (rounds, partial(kafka_parts.consume, quick=options.quick)),
-        "latency": (min(rounds, 2), partial(kafka_parts.latencies, quick=options.quick)),
+        "latency": (1, partial(kafka_parts.latencies, quick=options.quick)),
         "memory": (1, lambda side: {"memory": side.rss_bytes() / 1e6}),
         "start": (rounds, kafka_parts.start),
         "beside": (min(rounds, 3), kafka_compaction.Beside(options.quick)),
