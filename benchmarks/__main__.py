@@ -62,6 +62,7 @@ def parse(arguments: list[str]) -> tuple[list[str], Options, bool]:
         metavar="DIR",
         help="the other checkout, for compare, compare_clusters, instructions and land",
     )
+    parser.add_argument("--rows", default="", metavar="A,B", help="only these rows of kafka; the others stay as stored")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
     args = parser.parse_args(arguments)
     if unknown := set(args.names) - set(NAMES):
@@ -72,6 +73,7 @@ def parse(arguments: list[str]) -> tuple[list[str], Options, bool]:
         quick=args.quick,
         work_dir=args.work_dir,
         against=args.against,
+        rows=tuple(filter(None, args.rows.split(","))),
     )
     every = [name for name in NAMES if not name.startswith("compare") or args.against is not None]
     return args.names or every, options, args.strict

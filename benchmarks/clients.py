@@ -1,4 +1,4 @@
-"""confluent-kafka clients in separate processes, as users run them: produce, transact, consume, pace, listen.
+"""confluent-kafka clients in separate processes, as users run them.
 
 A client of this module prints `ready`, waits for a line on its standard input, works, and prints one line of JSON.
 Times are `time.perf_counter` values, which on Linux all processes share.
@@ -221,6 +221,28 @@ def pace(args: argparse.Namespace) -> None:
     finish(start=start, end=time.perf_counter())
 
 
+def acknowledge(args: argparse.Namespace) -> None:
+    """Send `rate` messages a second, one at a time. Record how long each waits for its acknowledgement."""
+    producer = Producer(producer_settings(args) | {"delivery.report.only.error": False})
+    producer.list_topics(args.topic, 10)
+    waits: list[float] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            raise SystemExit(str(error))
+        waits.append(time.perf_counter() - sent_at)
+
+    start, _ = wait_for_the_word()
+    for number in range(args.messages):
+        while (left := start + number / args.rate - time.perf_counter()) > 0:
+            time.sleep(left)
+        sent_at = time.perf_counter()
+        producer.produce(args.topic, VALUE, partition=0, on_delivery=delivered)
+        while len(waits) == number:
+            producer.poll(1)
+    finish(waits=waits)
+
+
 def listen(args: argparse.Namespace) -> None:
     """Record the age of each message when the application receives it."""
     consumer = Consumer(consumer_settings(args))
@@ -238,7 +260,7 @@ def listen(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clients", description=__doc__)
-    actions = {each.__name__: each for each in (produce, transact, consume, pace, listen)}
+    actions = {each.__name__: each for each in (produce, transact, consume, pace, acknowledge, listen)}
     parser.add_argument("action", choices=actions)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--authority", default="", help="connect with TLS, and trust the certificates in this file")

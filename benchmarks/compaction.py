@@ -65,12 +65,12 @@ def run(options: Options) -> Report:
     report = Report("compaction", "the speed of compaction; produce latency while it runs")
     work_dir = Path(tempfile.mkdtemp(prefix="skylog-compaction-", dir=options.work_dir))
     try:
-        speeds = [_speed(work_dir / codec.name, codec, options) for codec in (Codec.NONE, Codec.LZ4)]
-        latencies = _latencies(work_dir / "broker", options)
+        speeds = [_speed(work_dir / codec.name, codec, options) for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD)]
+        rows = _latency_rows(work_dir / "broker", options)
     finally:
         shutil.rmtree(work_dir)
     _report_speeds(report, speeds)
-    _report_latencies(report, latencies)
+    _report_latencies(report, rows)
     return report
 
 
@@ -167,13 +167,13 @@ def _report_speeds(report: Report, rows: list[dict[str, Any]]) -> None:
     )
     series = {"compaction": [row["compaction_mb_s"] for row in rows], "copy": [row["copy_mb_s"] for row in rows]}
     report.plots.append(Plot("compaction", "MB/s of log files", [r["codec"] for r in rows], series, logarithmic=True))
-    report.notes.append("MB/s are those of the files: lz4 has fewer bytes for as many messages.")
+    report.notes.append("MB/s are those of the files: lz4 and zstd have fewer bytes for as many messages.")
 
 
 # -- latency
 
 
-def _latencies(data_dir: Path, options: Options) -> list[dict[str, Any]]:
+def _latency_rows(data_dir: Path, options: Options) -> list[dict[str, Any]]:
     """Measure the latency while idle, while the large log is compacted, and while idle again."""
     closed_bytes = 256 * MB if options.quick else 1000 * MB
     messages = (closed_bytes + LARGE_SEGMENT_BYTES) // MESSAGE_BYTES  # the active segment is left alone
@@ -184,29 +184,29 @@ def _latencies(data_dir: Path, options: Options) -> list[dict[str, Any]]:
         with Channel(server.address) as channel:
             for batch in _keyed_batches(messages, Codec.NONE):
                 produce(channel, LARGE_TOPIC, batch)
-            before = _idle(channel)
+            before = idle_latencies(channel)
             if cleaning.exists():
                 raise RuntimeError("the log was compacted before it was asked for")
             _make_compacted(server)
             _wait_until(cleaning.exists, "the compaction did not begin")
             started = time.perf_counter()
-            during = _paced(channel, lambda elapsed: _is_compacted(server, elapsed))
+            during = latencies(channel, lambda elapsed: _is_compacted(server, elapsed))
             seconds = time.perf_counter() - started
-            after = _idle(channel)
+            after = idle_latencies(channel)
         read_mb, left_mb = (int(text) for text in _outcomes(server)[0])
     rows = [_row("idle before", before), _row("compacting", during), _row("idle after", after)]
     rows[1] |= {"seconds": seconds, "read_mb": read_mb, "left_mb": left_mb, "mb_s": read_mb / seconds}
     return rows
 
 
-def _idle(channel: Channel) -> list[float]:
+def idle_latencies(channel: Channel) -> list[float]:
     """Return the latencies of an idle broker, after the disk has finished writing."""
     os.sync()
-    _paced(channel, lambda elapsed: elapsed > SETTLING_SECONDS)
-    return _paced(channel, lambda elapsed: elapsed > IDLE_SECONDS)
+    latencies(channel, lambda elapsed: elapsed > SETTLING_SECONDS)
+    return latencies(channel, lambda elapsed: elapsed > IDLE_SECONDS)
 
 
-def _paced(channel: Channel, is_over: Callable[[float], bool]) -> list[float]:
+def latencies(channel: Channel, is_over: Callable[[float], bool]) -> list[float]:
     """Return the latencies of requests that are due at `RATE` a second, one at a time.
 
     A request that is due while another one is unanswered counts from its due time. If this process wakes up late, the

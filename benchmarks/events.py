@@ -22,7 +22,7 @@ from benchmarks.report import Check, Column, Options, Report, Table, median
 from benchmarks.servers import Server, broker
 
 FIRE_BAR_US = 20.0
-REQUEST_BAR = 1.01
+REQUEST_BAR = 1.05
 BLOCK = 100
 EVENTS_PER_REQUEST = 5
 

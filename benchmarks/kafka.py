@@ -1,228 +1,210 @@
-"""skylog beside Apache Kafka: one broker each, the same clients, in turns and in one run.
+"""skylog beside Apache Kafka in one run: the same clients, in turns, on the same machine.
 
-Both brokers run the whole time. Kafka is warmed up first: its JVM compiles what runs often. Every figure is measured
-with one broker after the other, and the medians are compared. CPU time and memory are those of the broker, with its
-cleaning process. `replication` compares clusters of three.
+The rows are in groups. Most compare one broker each; `replication` and `failover` compare clusters of three brokers.
+Both sides run the whole time. Kafka is warmed up first: its JVM compiles what runs often. Every figure is measured with
+one side after the other, and the medians are compared. CPU time and memory are those of the brokers, with skylog's
+cleaning process and without ZooKeeper.
 """
 
 from __future__ import annotations
 
-import random
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
-
-from benchmarks import frames, load
-from benchmarks.channel import Channel, produce
-from benchmarks.clients import Client, together
-from benchmarks.clusters import BrokerCluster, both, create_topic, wait_until
-from benchmarks.replication import BATCHES, PARTITIONS, latency, produce_batches, warm_up
-from benchmarks.report import Check, Column, Options, Plot, Report, Table, median
+from benchmarks import kafka_compaction, kafka_parts, replication
+from benchmarks.clusters import BROKERS, BrokerCluster, both, create_topic
+from benchmarks.kafka_compaction import CODECS
+from benchmarks.kafka_parts import CONNECTIONS, Figures
+from benchmarks.replication import BATCHES, PARTITIONS, warm_up
+from benchmarks.report import Check, Column, Options, Plot, Report, Table, median, progress, stored_figures
 
 SETTINGS = {
     "log.cleaner.backoff.ms": "200",
     "log.cleaner.min.cleanable.ratio": "0.01",
-    "log.segment.bytes": str(64 << 20),
+    "log.flush.scheduler.interval.ms": "200",
 }
 WARM_UP_S = 30
-CONNECTIONS = 8
-IN_FLIGHT = 5
-KEYED_MESSAGES = 3_000_000
-MESSAGES_PER_KEY = 10
-COMPACTION_S = 300
-SETTLED_S = 2.0
+QUICK_WARM_UP_S = 5
 
-Figures = dict[str, float]
+Measure = Callable[[BrokerCluster], Figures]
 
 
 class Row(NamedTuple):
-    """One figure of both brokers. `bar` is that of skylog's figure over Kafka's."""
+    """One figure of both sides. `bar` is that of skylog's figure over Kafka's, `own_bar` that of skylog's figure."""
 
     key: str
     what: str
     form: str
     bar: float | None = None
     at_most: bool = False
+    own_bar: float | None = None
 
 
-ROWS = (
-    *(Row(f"rate {batch}", f"produce, batches of {batch}, messages/s", "{:,.0f}", 1.0) for batch in BATCHES),
-    *(Row(f"cpu {batch}", f"produce, batches of {batch}, CPU µs/message", "{:.2f}", 0.5, True) for batch in BATCHES),
-    Row("requests", f"one message per request, {CONNECTIONS} connections, requests/s", "{:,.0f}", 3.0),
-    Row("request cpu", "one message per request, CPU µs/request", "{:.1f}", 0.5, True),
-    Row("consumed", "consume, messages/s", "{:,.0f}", 1.0),
-    Row("consumer cpu", "consume, CPU µs/message", "{:.2f}", 0.5, True),
-    Row("p50_ms", "latency at 500 messages/s, p50 ms", "{:.2f}", 0.6, True),
-    Row("p99_ms", "latency at 500 messages/s, p99 ms", "{:.2f}", 1.0, True),
-    Row("compaction", "compaction, MB/s", "{:,.0f}", 1.3),
-    Row("compaction cpu", "compaction, CPU s", "{:.1f}", 1.0, True),
-    Row("memory", "memory, MB", "{:,.0f}", 0.2, True),
-    Row("start", "start to the first acknowledged message, s", "{:.2f}", 0.4, True),
-)
+def _produce_rows(prefix: str, what: str) -> list[Row]:
+    rows = []
+    for batch in BATCHES:
+        rows.append(Row(f"{prefix}rate {batch}", f"{what}, batches of {batch}, messages/s", "{:,.0f}", 1.0))
+        rows.append(Row(f"{prefix}cpu {batch}", f"{what}, batches of {batch}, CPU µs/message", "{:.2f}", 0.5, True))
+    return rows
+
+
+def _compaction_rows(codec: str) -> list[Row]:
+    name = "uncompressed" if codec == "none" else codec
+    return [
+        Row(f"{codec} compaction", f"compaction, {name}, MB/s", "{:,.0f}", 1.3),
+        Row(f"{codec} compaction cpu", f"compaction, {name}, CPU s/GB", "{:.1f}", 1.0, True),
+    ]
+
+
+GROUPS: dict[str, list[Row]] = {
+    "produce": _produce_rows("", "produce"),
+    "single": [
+        Row("requests", f"one message per request, {CONNECTIONS} connections, requests/s", "{:,.0f}", 3.0),
+        Row("request cpu", "one message per request, CPU µs/request", "{:.1f}", 0.5, True),
+    ],
+    "consume": [
+        Row("consumed", "consume, messages/s", "{:,.0f}", 1.0),
+        Row("consumer cpu", "consume, CPU µs/message", "{:.2f}", 0.5, True),
+    ],
+    "latency": [
+        Row("ack p50", "acknowledgement of a request, p50 ms", "{:.3f}", 0.6, True),
+        Row("ack p99", "acknowledgement of a request, p99 ms", "{:.2f}", 1.0, True),
+        Row("client ack p50", "the same with confluent-kafka, p50 ms", "{:.2f}"),
+        Row("p50_ms", "producer to consumer at 500 messages/s, p50 ms", "{:.2f}", 0.6, True),
+        Row("p99_ms", "producer to consumer at 500 messages/s, p99 ms", "{:.2f}", 1.0, True),
+    ],
+    "memory": [Row("memory", "memory under load, MB", "{:,.0f}", 0.2, True)],
+    "start": [
+        Row("start", "start to the first acknowledged message, s", "{:.2f}", 0.4, True, 0.4),
+        Row("idle memory", "memory after it, MB", "{:,.1f}", 0.2, True, 45.0),
+    ],
+    **{f"compaction-{codec}": _compaction_rows(codec) for codec in CODECS},
+    "beside": [Row("beside", "p99 of a producer beside compaction, × idle", "{:.2f}", own_bar=3.0)],
+    "replication": [
+        *_produce_rows("rf3 ", "RF 3, acks=all"),
+        Row("rf3 p50_ms", "RF 3, producer to consumer, p50 ms", "{:.2f}", 1.0, True),
+        Row("rf3 p99_ms", "RF 3, producer to consumer, p99 ms", "{:.2f}", 1.0, True),
+        Row("rf3 memory", "RF 3, memory of the three brokers, MB", "{:,.0f}", 0.2, True),
+    ],
+    "failover": [Row("failover", "RF 3, longest pause after SIGKILL of the leader, s", "{:.1f}", 1.0, True)],
+}
+CLUSTER_GROUPS = ("replication", "failover")
 
 
 def run(options: Options) -> Report:
-    report = Report("kafka", "one broker, beside Apache Kafka")
-    with both(options.work_dir, 1, SETTINGS) as (brokers, note):
-        if note:
-            report.notes.append(f"without Apache Kafka: {note}")
-        for each in brokers:
-            create_topic(each, "bench", PARTITIONS)
-            create_topic(each, "paced", 1)
-            warm_up(each, 5 if options.quick else WARM_UP_S)
-        found = _measure(brokers, options)
-    _fill(report, [each.name for each in brokers], found)
+    if unknown := set(options.rows) - set(GROUPS):
+        raise SystemExit(f"no rows of kafka are called {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    report = Report("kafka", "skylog beside Apache Kafka")
+    chosen = [name for name in GROUPS if not options.rows or name in options.rows]
+    found = stored_figures(report.name) if options.rows else {}
+    single = [name for name in chosen if name not in CLUSTER_GROUPS]
+    clustered = [name for name in chosen if name in CLUSTER_GROUPS]
+    for names, size in ((single, 1), (clustered, BROKERS)):
+        if names:
+            found |= _measure_all(names, size, options, report)
+    report.figures = found
+    _fill(report, found)
     return report
 
 
-def _measure(brokers: Sequence[BrokerCluster], options: Options) -> dict[str, Figures]:
-    """Return the medians of all figures, by broker."""
-    rounds = 1 if options.quick else min(options.rounds, 3)
-    found: dict[str, dict[str, list[float]]] = {each.name: defaultdict(list) for each in brokers}
+def _measure_all(names: Sequence[str], size: int, options: Options, report: Report) -> dict[str, Any]:
+    """Measure groups of rows with brokers of their own. Return the figures by row and side."""
+    figures: dict[str, Any] = {}
+    progress(f"kafka: starting {size} broker{'s' * (size > 1)} of each")
+    with both(options.work_dir, size, SETTINGS) as (sides, note):
+        if note:
+            report.notes.append(f"without Apache Kafka: {note}")
+        for side in sides:
+            create_topic(side, "bench", PARTITIONS)
+            create_topic(side, "paced", 1)
+            progress(f"kafka: warming up {side.name}")
+            warm_up(side, QUICK_WARM_UP_S if options.quick else WARM_UP_S)
+        for name in names:
+            turns, measure = _how(name, options)
+            figures |= _take(name, turns, measure, sides, options)
+    return figures
 
-    def take(measure: Callable[[BrokerCluster], Figures], times: int = 1) -> None:
-        for _ in range(times):
-            for broker in brokers:
-                for key, value in measure(broker).items():
-                    found[broker.name][key].append(value)
 
+def _how(name: str, options: Options) -> tuple[int, Measure]:
+    """Return how often a group is measured, and how."""
+    rounds = 1 if options.quick else options.rounds
+    if name.startswith("compaction-"):
+        return min(rounds, 3), kafka_compaction.Compaction(name.removeprefix("compaction-"), options.quick)
+    kinds: dict[str, tuple[int, Measure]] = {
+        "produce": (rounds, partial(kafka_parts.produce_batches, quick=options.quick)),
+        "single": (rounds, partial(kafka_parts.single_requests, seconds=options.seconds)),
+        "consume": (rounds, partial(kafka_parts.consume, quick=options.quick)),
+        "latency": (1, partial(kafka_parts.latencies, quick=options.quick)),
+        "memory": (1, lambda side: {"memory": side.rss_bytes() / 1e6}),
+        "start": (rounds, kafka_parts.start),
+        "beside": (min(rounds, 3), kafka_compaction.Beside(options.quick)),
+        "replication": (1, partial(_replicated, options=options)),
+        "failover": (1, lambda side: {"failover": replication.fail_over(side)}),
+    }
+    return kinds[name]
+
+
+def _replicated(side: BrokerCluster, options: Options) -> Figures:
+    figures: Figures = {}
     for batch in BATCHES:
-        take(lambda broker, batch=batch: _produce(broker, batch, options.quick), rounds)  # type: ignore[misc]
-    take(lambda broker: _single_requests(broker, options), rounds)
-    take(lambda broker: _consume(broker, options.quick), rounds)
-    take(lambda broker: latency(broker, options.quick))
-    take(lambda broker: {"memory": broker.rss_bytes() / 1e6})
-    take(lambda broker: _compaction(broker, KEYED_MESSAGES // (10 if options.quick else 1)))
-    take(_start, rounds)
-    return {name: {key: median(values) for key, values in figures.items()} for name, figures in found.items()}
+        messages = replication.MESSAGES[batch] // replication.TURNS
+        turns = [replication.produce_batches(side, batch, messages) for _ in range(1 if options.quick else 5)]
+        figures[f"rf3 rate {batch}"] = median([each["rate"] for each in turns])
+        figures[f"rf3 cpu {batch}"] = median([each["cpu_us"] for each in turns])
+    figures |= {f"rf3 {key}": value for key, value in replication.latency(side, options.quick).items()}
+    return figures | {"rf3 memory": side.rss_bytes() / 1e6}
 
 
-def _produce(broker: BrokerCluster, batch: int, quick: bool) -> Figures:
-    found = produce_batches(broker, batch, quick)
-    return {f"rate {batch}": found["rate"], f"cpu {batch}": found["cpu_us"]}
-
-
-def _address(broker: BrokerCluster) -> tuple[str, int]:
-    return "127.0.0.1", broker.ports[1]
-
-
-def _single_requests(broker: BrokerCluster, options: Options) -> Figures:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    if "single" not in admin.list_topics(timeout=10).topics:
-        create_topic(broker, "single", 1)
-    request = frames.produce_request("single", frames.record_batch(1)).data
-    before = broker.cpu_seconds()
-    done = load.run(
-        _address(broker),
-        [[request] * 8] * CONNECTIONS,
-        in_flight=IN_FLIGHT,
-        error_at=frames.produce_error_at("single"),
-        seconds=options.seconds * 3,
-    )
-    cpu_s = broker.cpu_seconds() - before
-    return {"requests": done.requests_per_second, "request cpu": cpu_s / done.total_requests * 1e6}
-
-
-def _consume(broker: BrokerCluster, quick: bool) -> Figures:
-    messages = 200_000 if quick else 1_000_000
-    client = Client("consume", broker.bootstrap, topic="bench", partitions=PARTITIONS, messages=messages, no_pauses=1)
-    before = broker.cpu_seconds()
-    [result] = together([client])
-    cpu_s = broker.cpu_seconds() - before
-    return {"consumed": messages / (result["end"] - result["start"]), "consumer cpu": cpu_s / messages * 1e6}
-
-
-def _compaction(broker: BrokerCluster, messages: int) -> Figures:
-    """Fill a topic, let it be compacted, and wait until its files no longer change."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("keyed", 1, 1)])["keyed"].result(30)
-    _produce_keys(broker.bootstrap, messages)
-    folder = broker.data_dir(1) / "keyed-0"
-    full_bytes = _size_bytes(folder)
-    before, began = broker.cpu_seconds(), time.perf_counter()
-    resource = ConfigResource(ResourceType.TOPIC, "keyed")
-    resource.add_incremental_config(
-        ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-    )
-    admin.incremental_alter_configs([resource])[resource].result(30)
-    changed_at, size_bytes = began, full_bytes
-    while size_bytes > full_bytes / 2 or time.perf_counter() - changed_at < SETTLED_S:
-        if time.perf_counter() - began > COMPACTION_S:
-            raise RuntimeError(f"{broker.name} has not compacted the topic within {COMPACTION_S} s")
-        time.sleep(0.02)
-        if (now_bytes := _size_bytes(folder)) != size_bytes:
-            changed_at, size_bytes = time.perf_counter(), now_bytes
+def _take(name: str, turns: int, measure: Measure, sides: Sequence[BrokerCluster], options: Options) -> dict[str, Any]:
+    """Measure a group with one side after the other, the order changing with each turn. Return the medians."""
+    taken: dict[str, dict[str, list[float]]] = {side.name: defaultdict(list) for side in sides}
+    for turn in range(turns):
+        for side in sides if turn % 2 else sides[::-1]:
+            progress(f"kafka: {name}, {side.name}, {turn + 1} of {turns}")
+            for key, value in measure(side).items():
+                taken[side.name][key].append(value)
+    when = datetime.now(UTC).isoformat(timespec="seconds")
     return {
-        "compaction": full_bytes / 1e6 / (changed_at - began),
-        "compaction cpu": broker.cpu_seconds() - before,
+        row.key: {
+            "sides": {side: median(values[row.key]) for side, values in taken.items()},
+            "all": {side: values[row.key] for side, values in taken.items()},
+            "when": when,
+            "quick": options.quick,
+        }
+        for row in GROUPS[name]
     }
 
 
-def _produce_keys(bootstrap: str, messages: int) -> None:
-    draw = random.Random(1)
-    value = draw.randbytes(100).hex().encode()
-    producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 1000, "linger.ms": 50})
-    keys = [b"order-%010d" % number for number in range(messages // MESSAGES_PER_KEY)]
-    left = messages
-    while left > 0:
-        chosen = [{"key": key, "value": value} for key in draw.choices(keys, k=min(left, 10_000))]
-        while chosen:
-            left -= (accepted := producer.produce_batch("keyed", chosen, partition=0))
-            chosen = chosen[accepted:]
-            producer.poll(0.01 if chosen else 0)
-    if producer.flush(120):
-        raise RuntimeError("the keyed messages were not delivered")
-
-
-def _size_bytes(folder: Path) -> int:
-    """Return the size of a partition's segments. Files may disappear meanwhile."""
-    total = 0
-    for path in folder.glob("*.log"):
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:
-            continue
-    return total
-
-
-def _start(broker: BrokerCluster) -> Figures:
-    """Stop the broker, start it again, and wait until it acknowledges a message."""
-    broker.stop(1)
-    began = time.perf_counter()
-    broker.start(1)
-
-    def is_acknowledged() -> bool:
-        try:
-            with Channel(_address(broker)) as channel:
-                produce(channel, "single", frames.record_batch(1))
-        except (OSError, RuntimeError):
-            return False
-        return True
-
-    wait_until(is_acknowledged, 60, f"{broker.name} acknowledges a message", every_s=0.005)
-    return {"start": time.perf_counter() - began}
-
-
-def _fill(report: Report, names: Sequence[str], found: dict[str, Figures]) -> None:
+def _fill(report: Report, found: dict[str, Any]) -> None:
     rows: list[dict[str, Any]] = []
-    ours, *others = (found[name] for name in names)
-    for row in ROWS:
-        shown = {"what": row.what, "ours": row.form.format(ours[row.key])}
+    names: list[str] = []
+    ratios: dict[str, float] = {}
+    for row in (row for group in GROUPS.values() for row in group if row.key in found):
+        sides: dict[str, float] = found[row.key]["sides"]
+        names = [*sides] if len(sides) >= len(names) else names
+        ours, *others = sides.values()
+        shown = {"what": row.what, "ours": row.form.format(ours)}
+        if row.own_bar is not None:
+            report.checks.append(Check(row.what, ours, row.own_bar, at_most=True))
         for theirs in others:
-            ratio = ours[row.key] / theirs[row.key]
-            shown |= {"theirs": row.form.format(theirs[row.key]), "ratio": f"{ratio:.2f}"}
+            ratio = ratios[row.what] = ours / theirs
+            shown |= {"theirs": row.form.format(theirs), "ratio": f"{ratio:.2f}"}
             if row.bar is not None:
-                report.checks.append(Check(row.what, ratio, row.bar, row.at_most))
+                shown["bar"] = f"{'≤' if row.at_most else '≥'} {row.bar:g}"
+                report.checks.append(Check(f"{row.what}, over Kafka's", ratio, row.bar, row.at_most))
         rows.append(shown)
     columns = [Column("what", "what"), Column("ours", names[0])]
-    if others:
-        columns += [Column("theirs", names[1]), Column("ratio", "ratio")]
-        ratios = [check.value for check in report.checks]
-        labels = [check.name.replace(", ", "\n") for check in report.checks]
-        report.plots.append(Plot("skylog over Apache Kafka", "ratio", labels, {"ratio": ratios}, logarithmic=True))
+    if len(names) > 1:
+        columns += [Column("theirs", names[1]), Column("ratio", "ratio"), Column("bar", "bar")]
+        report.plots.append(_plot(ratios))
     report.tables.append(Table("", columns, rows))
+    if any(each["quick"] for each in found.values()):
+        report.notes.append("Some rows are of a quick run: indicative only.")
+
+
+def _plot(ratios: dict[str, float]) -> Plot:
+    labels, values = [*ratios], [*ratios.values()]
+    return Plot("skylog over Apache Kafka", "ratio", labels, {"ratio": values}, [1.0], logarithmic=True, lying=True)

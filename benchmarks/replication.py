@@ -56,7 +56,7 @@ def _measure(clusters: Sequence[BrokerCluster], options: Options, note: str) -> 
                 produced[cluster.name, batch].append(produce_batches(cluster, batch, MESSAGES[batch] // TURNS))
     ages = {cluster.name: latency(cluster, options.quick) for cluster in clusters}
     memory = {cluster.name: cluster.rss_bytes() / 1e6 for cluster in clusters}
-    failovers = {cluster.name: _fail_over(cluster) for cluster in clusters}
+    failovers = {cluster.name: fail_over(cluster) for cluster in clusters}
     return _report(clusters, produced, ages, memory, failovers, note)
 
 
@@ -77,10 +77,11 @@ def produce_batches(cluster: BrokerCluster, batch: int, messages: int) -> dict[s
     return {"rate": total / (result["end"] - result["start"]), "cpu_us": cpu_s / total * 1e6}
 
 
-def latency(cluster: BrokerCluster, quick: bool) -> dict[str, float]:
+def latency(cluster: BrokerCluster, quick: bool, topic: str = "paced") -> dict[str, float]:
+    """Return how old messages are when a consumer receives them. The topic must be empty."""
     messages = IGNORED + RATE * (4 if quick else 16)
-    listener = Client("listen", cluster.bootstrap, topic="paced", messages=messages)
-    pacer = Client("pace", cluster.bootstrap, topic="paced", messages=messages, acks="all", linger_ms=0, rate=RATE)
+    listener = Client("listen", cluster.bootstrap, topic=topic, messages=messages)
+    pacer = Client("pace", cluster.bootstrap, topic=topic, messages=messages, acks="all", linger_ms=0, rate=RATE)
     listener.begin()
     pacer.begin()
     pacer.result()
@@ -88,7 +89,7 @@ def latency(cluster: BrokerCluster, quick: bool) -> dict[str, float]:
     return {"p50_ms": points[49] * 1e3, "p99_ms": points[98] * 1e3}
 
 
-def _fail_over(cluster: BrokerCluster) -> float:
+def fail_over(cluster: BrokerCluster) -> float:
     """Kill the leader of a partition under an idempotent producer. Return how long nothing was acknowledged."""
     create_topic(cluster, "failover", 1)
     acknowledged: list[float] = []

@@ -27,13 +27,17 @@ RESULTS = Path(__file__).with_name("results")
 
 @dataclass(frozen=True)
 class Options:
-    """How much time a run may take. Each figure is measured `rounds` times, and the median is reported."""
+    """How much time a run may take. Each figure is measured `rounds` times, and the median is reported.
+
+    With `rows`, a benchmark that has groups of rows measures only these, and keeps its stored figures of the others.
+    """
 
     seconds: float
     rounds: int
     quick: bool
     work_dir: Path
     against: Path | None = None
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class Plot:
     series: Mapping[str, Sequence[float]]
     bars: Sequence[float] = ()
     logarithmic: bool = False
+    lying: bool = False
+    """One figure per label, drawn from left to right: room for many long labels."""
 
 
 @dataclass
@@ -92,6 +98,20 @@ class Report:
     checks: list[Check] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+    """Stored as they are, for a later run that measures other rows."""
+
+
+def progress(text: str) -> None:
+    """Say what is being measured."""
+    print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)
+
+
+def stored_figures(name: str) -> dict[str, Any]:
+    """Return the figures that the last run of a benchmark has stored."""
+    path = RESULTS / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text()).get("figures", {}) if path.exists() else {}
+    return found
 
 
 def median(values: Sequence[float]) -> float:
@@ -138,6 +158,7 @@ def store(report: Report, options: Options) -> None:
         "tables": [{"title": table.title, "rows": list(table.rows)} for table in report.tables],
         "checks": [asdict(check) | {"passed": check.passed} for check in report.checks],
         "notes": report.notes,
+        "figures": report.figures,
     }
     (RESULTS / f"{report.name}.json").write_text(json.dumps(content, indent=2) + "\n")
     for old in RESULTS.glob(f"{report.name}-*.png"):
@@ -175,6 +196,9 @@ def _draw(plot: Plot, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    if plot.lying:
+        _draw_lying(plot, path)
+        return
     groups, width = len(plot.labels), 0.8 / len(plot.series)
     figure, axes = pyplot.subplots(figsize=(max(6.0, 0.9 * groups + 2.5), 4.5), layout="constrained")
     for number, (name, heights) in enumerate(plot.series.items()):
@@ -191,5 +215,25 @@ def _draw(plot: Plot, path: Path) -> None:
         axes.set_yscale("log")
     if len(plot.series) > 1 or bars:
         figure.legend(loc="outside right upper", fontsize=8)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def _draw_lying(plot: Plot, path: Path) -> None:
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9.0, 0.27 * len(plot.labels) + 1.2), layout="constrained")
+    for name, widths in plot.series.items():
+        drawn = axes.barh(range(len(plot.labels)), widths, 0.7, label=name)
+        axes.bar_label(drawn, [_short(width) for width in widths], fontsize=7, padding=2)
+    for bar in plot.bars:
+        axes.axvline(bar, color="red", linewidth=0.8)
+    axes.set_yticks(range(len(plot.labels)), plot.labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.1, y=0.01)
+    axes.set_xlabel(plot.unit)
+    axes.set_title(plot.title)
+    if plot.logarithmic:
+        axes.set_xscale("log")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

@@ -14,8 +14,8 @@ from benchmarks.report import Check, Column, Options, Plot, Report, Table, media
 from benchmarks.servers import broker
 
 TOPIC = "bench"
-START_BAR_S = 0.7
-RSS_BAR_MB = 60
+START_BAR_S = 0.4
+RSS_BAR_MB = 45
 IDLE_SECONDS = 1.0
 
 

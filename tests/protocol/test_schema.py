@@ -208,3 +208,32 @@ def test_version_ranges_read_like_kafkas(text: str, inside: list[int], outside: 
     versions = Versions.parse(text)
     assert all(version in versions for version in inside)
     assert not any(version in versions for version in outside)
+
+
+def test_a_constructor_is_compiled_when_it_is_first_called() -> None:
+    @struct
+    class Declared:
+        name: str = field("0+")
+        size: Int32 = field("0+", default=7)
+        parts: list[Int32] = field("0+", default_factory=list)
+
+    lazy = Declared.__init__
+    first = Declared(name="a")
+    assert Declared.__init__ is not lazy
+    assert (first.name, first.size, first.parts) == ("a", 7, [])
+    second = Declared(name="a", parts=[])
+    assert second == first
+    second.parts.append(1)
+    assert Declared(name="b").parts == []
+    for wrong in ({}, {"name": "a", "other": 1}):
+        with pytest.raises(TypeError, match=r"Declared\.__init__\(\) "):
+            Declared(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_constructor_refuses_wrong_arguments_at_the_first_call() -> None:
+    @struct
+    class Declared:
+        name: str = field("0+")
+
+    with pytest.raises(TypeError, match="'name'"):
+        Declared()  # type: ignore[call-arg]

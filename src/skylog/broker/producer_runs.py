@@ -12,9 +12,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from crc32c import crc32c
-
 from skylog.records.batch import CRC_START, HEADER_BYTES, LAST_CODEC, LOG_OVERHEAD_BYTES, MAGIC, SMALLEST_RECORD_BYTES
+from skylog.records.checksum import crc32c
 
 MAX_RUN: Final = 32
 COMPILED_BYTES: Final = 16 * 1024

@@ -28,6 +28,7 @@ class Versions:
     high: int
 
     @classmethod
+    @cache
     def parse(cls, text: str) -> Versions:
         if text == "none":
             return cls(1, 0)

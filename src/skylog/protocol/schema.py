@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 from skylog.errors import ErrorCode, KafkaError
+from skylog.protocol.constructor import make_init
 from skylog.protocol.fields import (
     Int8,
     Int16,
@@ -159,9 +160,21 @@ def message(*, api_key: int, versions: str, flexible: str) -> Callable[[type[M]]
 def _dataclass(cls: type[T]) -> type[T]:
     """Create a dataclass with shared methods, which `dataclasses` would compile for each of the 200 classes."""
     cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise it is generated from the signature
-    declared: Any = dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)(cls)
+    declared: Any = dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False, init=False)(cls)
     declared.__eq__, declared.__hash__, declared.__repr__ = _equals, None, _text
+    declared.__init__ = _lazy_init(declared)
     return cast(type[T], declared)
+
+
+def _lazy_init(cls: Any) -> Callable[..., None]:
+    """Return a constructor that is compiled when it is first called: a broker uses few of the classes."""
+
+    def __init__(self: Any, **values: Any) -> None:  # noqa: N807  # its name is in the errors for wrong arguments
+        if cls.__init__ is __init__:
+            cls.__init__ = make_init(cls)
+        cls.__init__(self, **values)
+
+    return __init__
 
 
 def _values(instance: Any) -> list[Any]:

@@ -29,9 +29,8 @@ from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from skylog.errors import SkylogError
+from skylog.records.checksum import crc32c
 from skylog.records.compression import Codec
 
 Buffer = bytes | bytearray | memoryview

@@ -21,6 +21,10 @@ DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
 MAX_ZSTD_LEVEL: Final = 9
 """Higher levels take up to thirty times as long to save a few per cent, and would block the event loop."""
 
+DEFAULT_LZ4_LEVEL: Final = 9
+"""Like in Kafka, this level means the fast compressor: three times as fast, for some per cent more bytes."""
+FAST_LZ4_LEVEL: Final = 1
+
 
 class Codec(IntEnum):
     """The codec numbers in the attribute bits; the names are the values of `compression.type`."""
@@ -48,7 +52,8 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
             return _compress_snappy(data)
         case Codec.LZ4:
             # The Java clients reject linked blocks.
-            frame = cramjam.lz4.Compressor(level=level, block_linked=False)
+            fast = level is None or level == DEFAULT_LZ4_LEVEL
+            frame = cramjam.lz4.Compressor(level=FAST_LZ4_LEVEL if fast else level, block_linked=False)
             frame.compress(bytes(data))
             return bytes(frame.finish())
         case Codec.ZSTD:

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
 from skylog.model import NO_PRODUCER_ID
 from skylog.records.batch import (
     CODEC_MASK,
@@ -28,6 +26,7 @@ from skylog.records.batch import (
     Buffer,
     InvalidBatchError,
 )
+from skylog.records.checksum import crc32c
 from skylog.records.compression import DEFAULT_LIMIT_BYTES, Codec, compress, decompress
 
 

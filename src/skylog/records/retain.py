@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from skylog.records.batch import (
     CODEC_MASK,
     CRC_START,
@@ -20,6 +18,7 @@ from skylog.records.batch import (
     Buffer,
     InvalidBatchError,
 )
+from skylog.records.checksum import crc32c
 from skylog.records.compression import DEFAULT_LIMIT_BYTES, Codec, compress, decompress
 
 

@@ -21,8 +21,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from skylog.records.checksum import crc32c
 from skylog.storage.files import LogFile, OpenFile
 
 logger = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ not change. It keeps:
 Records of aborted transactions are dropped, and replace nothing.
 
 Records are read with numpy, many batches at once: there is no Python object per record (`records/keyed_records.py`,
-`key_table.py`). Neighbouring segments are merged up to the segment size. The results stay in the log's folder
-`cleaning` until the log swaps them in. This runs in a separate process, so that it does not delay the broker's event
-loop, and so that the broker does without numpy.
+`key_table.py`). Another thread decompresses half of the batches. Neighbouring segments are merged up to the segment
+size. The results stay in the log's folder `cleaning` until the log swaps them in. This runs in a separate process, so
+that it does not delay the broker's event loop, and so that the broker does without numpy.
 """
 
 from __future__ import annotations

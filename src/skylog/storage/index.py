@@ -26,8 +26,7 @@ from operator import lt
 from pathlib import Path
 from typing import Final
 
-from crc32c import crc32c
-
+from skylog.records.checksum import crc32c
 from skylog.storage.files import LogFile, OpenFile
 
 SPILL_COUNT: Final = 1024

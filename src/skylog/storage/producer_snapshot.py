@@ -17,9 +17,8 @@ import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from skylog.durable_files import replace_file
+from skylog.records.checksum import crc32c
 from skylog.storage.producer_state import BATCH, ProducerEntry, ProducerState
 
 logger = logging.getLogger(__name__)

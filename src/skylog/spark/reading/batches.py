@@ -11,7 +11,6 @@ from struct import Struct
 from typing import Any, Final
 
 import numpy as np
-from crc32c import crc32c
 from numpy.typing import NDArray
 
 from skylog.model import TopicPartition
@@ -25,6 +24,7 @@ from skylog.records.batch import (
     MAGIC,
     InvalidBatchError,
 )
+from skylog.records.checksum import crc32c
 from skylog.records.compression import DEFAULT_LIMIT_BYTES, Codec, CompressionError, decompress
 
 HEADER: Final = np.dtype(

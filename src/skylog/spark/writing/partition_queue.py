@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
-
 from skylog.errors import SkylogError
 from skylog.model import TopicPartition
 from skylog.records import build_batch, read_records
 from skylog.records.batch import CRC_START, TRANSACTIONAL, BatchHeader
+from skylog.records.checksum import crc32c
 from skylog.spark.leaders import ProducerId
 from skylog.spark.writing.staging import StagedBatch
 
