@@ -15,7 +15,7 @@ from pydbzengine import BasePythonChangeHandler, DebeziumJsonEngine
 PREFIX = "debezium"
 
 
-class Handler(BasePythonChangeHandler):  # type: ignore[misc]
+class Handler(BasePythonChangeHandler):
     """Sends a batch, and waits until it is stored: the engine then counts it as processed."""
 
     def __init__(self, bootstrap: str) -> None:

@@ -15,12 +15,13 @@ from skylog.client.errors import TopicNotFoundError, TransactionAbortedError
 from skylog.client.partition_reader import PartitionReader, read_last
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import TopicPartition
+from skylog.tracing import HeaderPairs
 
 POSITIONS: Final = "_skylog_capture."
 """Before the prefix: the topic of positions of a capture."""
 
 TRANSACTION_TIMEOUT_S: Final = 180
-_NO_HEADERS: Final[list[tuple[str, bytes]]] = []  # not even those of a trace
+_NO_HEADERS: Final[HeaderPairs] = []  # not even those of a trace
 TOO_LARGE: Final = "too large"
 _STATE_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20), "segment.ms": str(3_600_000)}
 _TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(16 << 20)}
