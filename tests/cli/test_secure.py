@@ -201,7 +201,7 @@ def test_the_console_of_a_broker_has_the_settings_of_the_broker_not_of_the_shell
     assert names == (CONFIG_VARIABLE, TEXT_VARIABLE)
 
     def access(settings: dict[str, str]) -> dict[str, str]:
-        return BrokerServer._console_access(SimpleNamespace(config=ServerConfig.parse(settings)))  # type: ignore[arg-type]
+        return BrokerServer._client_access(SimpleNamespace(config=ServerConfig.parse(settings)))  # type: ignore[arg-type]
 
     assert access({}) == {CONFIG_VARIABLE: ""}
     certificate = (secrets / "ca.pem").read_text()

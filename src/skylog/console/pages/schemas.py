@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -78,7 +79,7 @@ def _subject(registry: SchemaReader, name: str, version: int | None, against: in
         "id": shown.id,
         "kind": shown.schema.kind,
         "schema": layout(shown),
-        "references": [each._asdict() for each in shown.schema.references],
+        "references": [asdict(each) for each in shown.schema.references],
         "referenced_by": used,
         "comparison": None if other is None else compare(registry, other, shown),
     }
