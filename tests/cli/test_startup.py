@@ -50,6 +50,9 @@ COMMANDS = [
     *(["quotas", name] for name in ("set", "list", "remove")),
     *(["mirror", name] for name in ("create", "list", "describe", "pause", "resume", "promote", "delete")),
     ["secure"],
+    ["registry"],
+    *(["schemas", name] for name in ("list", "show", "check", "register")),
+    *(["capture", name] for name in ("run", "drop")),
 ]
 
 
