@@ -98,6 +98,4 @@ def test_all_versions_of_a_topic_give_one_set_of_columns_and_poison_is_kept(
 def test_mistakes_are_named_with_the_fix(registry_url: str, options: dict[str, str], reason: str) -> None:
     given = {name: registry_url if value == "URL" else value for name, value in options.items()}
     with pytest.raises(SkylogError, match=re.escape(reason)):
-        avro_schema(
-            read_options({"kafka.bootstrap.servers": "h:1", "subscribe": "nothing", **given}, is_stream=False)
-        )
+        avro_schema(read_options({"kafka.bootstrap.servers": "h:1", "subscribe": "nothing", **given}, is_stream=False))
