@@ -123,13 +123,13 @@ def test_events_wait_while_no_registry_is_there_and_are_sent_in_order_when_one_i
         for number in range(3):
             events.fire(PostCreate(number, "x"))
         assert events.flush(0.01) == 3
-        wait_until(lambda: "start one with `skylog registry`" in caplog.text, "a warning of the registry that is away")
+        wait_until(lambda: "start one with `skylog registry`" in caplog.text, "the log names the fix")
     assert (events.stats().buffered, producer.messages) == (3, [])
     with pytest.raises(RegistryUnreachableError):
         events.register(PostLiked)
     process.start()
     try:
-        wait_until(lambda: events.flush(1) == 0, "the events are sent")
+        wait_until(lambda: events.flush(1) == 0, "all events are sent")
         client = RegistryClient(process.url)
         assert [decoded(client, value)["attributes"]["id"] for _, value, *_ in producer.messages] == [0, 1, 2]
     finally:
