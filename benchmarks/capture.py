@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import signal
 import socket
@@ -29,6 +30,7 @@ from benchmarks.report import Check, Column, Options, Report, Table, median
 from skylog.java import RequirementError, check_java
 from tests.capture.postgres import postgres_with_logical_decoding
 
+ROOT = Path(__file__).parents[1]
 TABLE = "public.orders"
 ROWS = 200_000
 PER_TRANSACTION = 100
@@ -104,7 +106,10 @@ def _measure(
 ) -> dict[str, float | str]:
     with ExitStack() as stack:
         log = stack.enter_context((work_dir / "log").open("wb"))
-        process = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log)
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": path}
+        # Debezium's engine writes a folder of logs to where it runs.
+        process = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, cwd=work_dir, env=environment)
         stack.callback(process.wait)
         stack.callback(process.kill)
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "b", "auto.offset.reset": "earliest"})
