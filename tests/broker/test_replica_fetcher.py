@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -190,12 +191,16 @@ def test_a_log_that_could_not_be_truncated_is_left_alone_until_a_restart(
                 cuts.append(offset)
                 raise OSError("broken")
 
+            def has_answers(count: int) -> bool:
+                return sum(answered) >= count
+
             monkeypatch.setattr(fetcher.ReplicaFetcher, "_store", note)
             monkeypatch.setattr(type(replica.log._segments), "truncate_to", fail)
             cluster.membership(2).fetchers.start()
             await soon(lambda: replica.log.failure, "the failure")
-            while sum(answered) < 3:
+            for count in range(2, 5):
                 await cluster.append(1, b"b")
+                await soon(partial(has_answers, count), "an answer with the new high watermark")
             assert cuts == [1]
 
     asyncio.run(run())

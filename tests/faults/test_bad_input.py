@@ -91,7 +91,7 @@ def test_a_header_that_cannot_be_read_closes_the_connection(broker: BrokerProces
 
 @pytest.mark.parametrize(
     ("key", "version"),
-    [(-1, 0), (999, 0), (32767, 32767), (4, 0), (7, 0), (27, 0), (0, 2), (0, 12), (1, 3), (1, 18), (3, 13), (3, -1)],
+    [(-1, 0), (999, 0), (32767, 32767), (4, 0), (7, 0), (27, 2), (0, 2), (0, 12), (1, 3), (1, 18), (3, 13), (3, -1)],
 )
 def test_an_unknown_api_or_version_closes_the_connection(broker: BrokerProcess, key: int, version: int) -> None:
     with RawClient(broker.port) as bad:

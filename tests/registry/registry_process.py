@@ -58,7 +58,8 @@ class RegistryProcess:
         if self._process is not None:
             self._process.terminate()
             self.signal(signal.SIGCONT)
-            assert self._process.wait(STOP_S) == 0, self.stderr()
+            code = self._process.wait(STOP_S)
+            assert code == 0, f"exit code {code}: {self.stderr()}"
             self._process.close_pipes()
             self._process = None
 

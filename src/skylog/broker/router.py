@@ -188,7 +188,8 @@ class Router:
             if refusal is not None:
                 make: Any = API_SPECS[api.key].response
                 response = api.refuse(request, refusal.code) if api.refuse else make(error_code=refusal.code)
-                explain(response, refusal)
+                if isinstance(response, Message):
+                    explain(response, refusal)
                 return response
         return api.handle(context, request)
 

@@ -233,7 +233,8 @@ def _rows(topics: Any) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
     for topic in topics:
         for row in topic.partitions:
             if row.committed_offset >= 0:
-                yield TopicPartition(topic.name, row.partition_index), (row.committed_offset, row.metadata or "")
+                text = (row.metadata or "").removesuffix("\0")  # confluent-kafka commits the end of a C string
+                yield TopicPartition(topic.name, row.partition_index), (row.committed_offset, text)
 
 
 def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:

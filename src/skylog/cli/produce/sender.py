@@ -10,7 +10,8 @@ from confluent_kafka import KafkaException
 
 from skylog.cli.produce.input_format import Arguments
 from skylog.client import Connection
-from skylog.errors import ErrorCode, SkylogError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.model import check_topic_name
 
 
 class Sender:
@@ -80,6 +81,10 @@ class Sender:
             self.failure = self._explain(error, message.partition())  # None if there is no metadata of the topic
 
     def _explain(self, error: LibraryError, partition: int | None) -> SkylogError:
+        try:
+            check_topic_name(self._topic)  # librdkafka may also report such a topic as unknown
+        except KafkaError as invalid:
+            return invalid
         if error.code() in (LibraryError._UNKNOWN_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             return SkylogError(
                 f"topic '{self._topic}' does not exist, and the cluster does not create topics automatically; "
@@ -89,10 +94,6 @@ class Sender:
             return SkylogError(
                 f"topic '{self._topic}' refuses messages: it may be a mirror of another cluster; "
                 f"see: skylog topics describe {self._topic}"
-            )
-        if error.code() == ErrorCode.INVALID_TOPIC_EXCEPTION:
-            return SkylogError(
-                f"'{self._topic}' cannot be the name of a topic: use at most 249 letters, digits, '.', '_' and '-'"
             )
         if error.code() == LibraryError._UNKNOWN_PARTITION:
             return SkylogError(
