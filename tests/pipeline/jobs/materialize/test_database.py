@@ -24,8 +24,9 @@ from skylog.errors import ConfigError
 from skylog.pipeline import Cluster, StoreError
 from skylog.pipeline.jobs.materialize import Envelope, changes, materialize, materialize_into_database
 from skylog.pipeline.runnable import JobRun
-from skylog.testing import BrokerProcess, produce, wait_until
-from tests.pipeline.jobs.materialize.test_materialize import SCHEMA, Changelog, Rows
+from skylog.testing import BrokerProcess, produce
+from tests.pipeline.databases.servers import wait_for
+from tests.pipeline.jobs.materialize.changelog import SCHEMA, Changelog, Rows
 from tests.proof import in_proof
 from tests.seeds import seed as seed_of_this_run
 from tests.spark.conftest import COMMAND_MASTER
@@ -58,7 +59,7 @@ def stored(url: str, table: str) -> tuple[Rows, dict[int, int]]:
         return rows, dict(connection.execute(query).fetchall())
 
 
-def test_the_table_is_what_a_dict_would_be(
+def test_the_table_is_what_a_dict_would_be_and_belongs_to_one_topic(
     spark: SparkSession, changelog: Changelog, postgres: str, table: str
 ) -> None:
     for count, max_offsets in ((200, 70), (30, None)):
@@ -75,11 +76,6 @@ def test_the_table_is_what_a_dict_would_be(
             )
         ).fetchall()
     assert found == [(None, None, "{", False)]
-
-
-def test_a_table_belongs_to_one_topic(spark: SparkSession, changelog: Changelog, postgres: str, table: str) -> None:
-    changelog.change(5)
-    run(spark, changelog, postgres, table)
     other = Changelog(changelog.bootstrap, f"{changelog.topic}-other")
     with pytest.raises(StoreError, match=f"is the table of topic '{changelog.topic}'"):
         run(spark, other, postgres, table)
@@ -150,7 +146,7 @@ def test_the_rows_are_those_of_the_offsets_at_whatever_moment_the_command_is_kil
         with (tmp_path / "log").open("ab") as log:
             job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
-            wait_until(
+            wait_for(
                 lambda: sum(stored(postgres, table)[1].values()) >= goal or job.poll() is not None,  # noqa: B023
                 "progress",
                 PATIENCE_S,
