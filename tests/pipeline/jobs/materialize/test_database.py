@@ -32,7 +32,8 @@ from tests.seeds import seed as seed_of_this_run
 from tests.spark.conftest import COMMAND_MASTER
 
 KILLS = 6
-PATIENCE_S = 120
+BATCH = 200
+PATIENCE_S = 400
 
 
 @pytest.fixture
@@ -137,12 +138,12 @@ def test_the_rows_are_those_of_the_offsets_at_whatever_moment_the_command_is_kil
     seed = seed_of_this_run()
     drawn = random.Random(seed)
     command = [sys.executable, "-m", "skylog.cli.main", "pipeline", "run", "materialize", changelog.topic]
-    command += ["--database", postgres, "--table", table, "--schema", SCHEMA, "--max-offsets", "50"]
+    command += ["--database", postgres, "--table", table, "--schema", SCHEMA, "--max-offsets", str(BATCH)]
     command += ["--bootstrap", changelog.bootstrap, *COMMAND_MASTER]
     for number in range(KILLS):
-        changelog.change(3000)
+        changelog.change(12 * BATCH)
         before = sum(stored(postgres, table)[1].values())
-        goal = before + drawn.randrange(1, 1500)
+        goal = before + drawn.randrange(1, 6 * BATCH)
         with (tmp_path / "log").open("ab") as log:
             job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
