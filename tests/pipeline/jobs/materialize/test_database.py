@@ -6,9 +6,11 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from tests.pipeline.databases.servers import wait_for
 from tests.pipeline.jobs.materialize.changelog import SCHEMA, Changelog, Rows
 from tests.proof import in_proof
 from tests.seeds import seed as seed_of_this_run
-from tests.spark.conftest import COMMAND_MASTER
+from tests.spark.conftest import COMMAND_MASTER, Commands
 
 KILLS = 6
 BATCH = 200
@@ -82,10 +84,11 @@ def test_the_table_is_what_a_dict_would_be_and_belongs_to_one_topic(
         run(spark, other, postgres, table)
 
 
-def test_an_envelope_of_debezium_is_opened(spark: SparkSession) -> None:
-    def envelope(op: str, after: dict[str, Any] | None) -> str:
-        return json.dumps({"before": {"name": "old"}, "after": after, "op": op, "source": {"table": "users"}})
+def envelope(op: str, after: dict[str, Any] | None) -> str:
+    return json.dumps({"before": {"name": "old"}, "after": after, "op": op, "source": {"table": "users"}})
 
+
+def test_an_envelope_of_debezium_is_opened(spark: SparkSession) -> None:
     ada = {"name": "ada", "age": 36}
     values = [
         ("a", envelope("c", {"name": "ada", "age": 35})),
@@ -110,6 +113,17 @@ def test_an_envelope_of_debezium_is_opened(spark: SparkSession) -> None:
         ("d", None, None, values[-2][1]),
         ("e", None, None, values[-1][1]),
     ]
+
+
+def test_the_command_keeps_a_table_of_sqlite(commands: Commands, changelog: Changelog, tmp_path: Path) -> None:
+    command = ["pipeline", "run", "materialize", changelog.topic, "--database", "sqlite:///copy.db", "--table", "users"]
+    command += ["--schema", SCHEMA, "--envelope", "debezium", "--once", "--bootstrap", changelog.bootstrap]
+    for key, age in (("ada", 36), ("bob", 5)):
+        produce(changelog.bootstrap, changelog.topic, [envelope("c", {"name": key, "age": age})], key=key)
+    produce(changelog.bootstrap, changelog.topic, [envelope("d", None)], key="bob")
+    commands.run(*command, directory=tmp_path)
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as connection:
+        assert connection.execute("SELECT _key, name, age FROM users").fetchall() == [(b"ada", "ada", 36)]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ the row's fields    as in the schema
 _corrupt            the text of a value that does not match the schema; the fields are NULL then
 _key                the record's key
 _partition, _offset, _timestamp    the record that last changed the row
-_deleted            in changes only: the record has no value, so the row is deleted
+_deleted            in changes only: the row is deleted, because the record has no value, or an envelope with the op `d`
 
 The value of a record is the row, or Debezium's envelope, whose field `after` is the row.
 """
@@ -39,7 +39,7 @@ def changes(records: DataFrame, schema: str, envelope: Envelope = Envelope.PLAIN
     kind = parse_schema(schema)
     row, is_deleted = FIELDS, F.col("value").isNull()
     is_row = F.col(REASON).isNull()
-    if envelope is Envelope.DEBEZIUM:
+    if Envelope(envelope) is Envelope.DEBEZIUM:
         row, parsed = f"{FIELDS}.after", parse(records, StructType().add("after", kind).add("op", StringType()))
         is_deleted = is_deleted | F.equal_null(F.col(f"{FIELDS}.op"), F.lit("d"))
         is_row = is_row & F.col(row).isNotNull()

@@ -54,9 +54,9 @@ class OpenChangelogDatabase(OpenDatabase):
         self, rows: DataFrame, before: Offsets, after: Offsets, before_commit: Callable[[], None] = lambda: None
     ) -> None:
         last = plain_rows(last_changes(rows, is_one_task=has_one_partition(rows)))
-        found = last.collect()  # once: after a compaction in between, a second read would return fewer records
         columns = last.drop(DELETED)
         layout = RowLayout(kinds_of(columns), self._database.key, precedence=_PRECEDENCE)
+        found = last.collect()  # once: after a compaction in between, a second read would return fewer records
         current, gone = (
             [tuple(row[name] for name in columns.columns) for row in found if row[DELETED] is is_deleted]
             for is_deleted in (False, True)
