@@ -86,8 +86,8 @@ class OpenDatabase:
     def write(
         self, rows: DataFrame, before: Offsets, after: Offsets, before_commit: Callable[[], None] = lambda: None
     ) -> None:
-        plain = _plain(rows)
-        layout = RowLayout(dict(zip(plain.columns, _kinds(plain), strict=True)), self._database.key, self._database.add)
+        plain = plain_rows(rows)
+        layout = RowLayout(kinds_of(plain), self._database.key, self._database.add)
         self.upsert(layout, [tuple(row) for row in plain.collect()], before, after, before_commit)
 
     def upsert(
@@ -97,12 +97,13 @@ class OpenDatabase:
         before: Offsets,
         after: Offsets,
         before_commit: Callable[[], None],
+        deleted: Iterable[tuple[Any, ...]] = (),
     ) -> None:
-        """Do the same with rows that Spark has computed."""
-        found = [tuple(map(_in_utc, row)) for row in rows]
-        self._check_keys(layout, found)
+        """Do the same with rows that Spark has computed, and delete others."""
+        found, gone = ([tuple(map(_value, row)) for row in each] for each in (rows, deleted))
+        self._check_keys(layout, found + gone)
         before_commit()
-        self._store.apply(layout, found, before, after)
+        self._store.apply(layout, found, before, after, gone)
 
     def _check_keys(self, layout: RowLayout, rows: list[tuple[Any, ...]]) -> None:
         places = [list(layout.columns).index(name) for name in layout.key]
@@ -123,12 +124,14 @@ class OpenDatabase:
         self._store.close()
 
 
-def _in_utc(value: Any) -> Any:
-    """Return a time with its zone. Spark returns local times without one."""
-    return value.astimezone(UTC) if isinstance(value, datetime) else value
+def _value(value: Any) -> Any:
+    """Return a time with its zone, because Spark returns local times without one, and bytes that can be in a set."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
-def _plain(rows: DataFrame) -> DataFrame:
+def plain_rows(rows: DataFrame) -> DataFrame:
     """Return the rows with structs, maps and arrays as JSON text."""
     for name, kind in rows.dtypes:
         if kind.startswith(("struct", "map", "array")):
@@ -136,10 +139,11 @@ def _plain(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _kinds(rows: DataFrame) -> list[Kind]:
-    found = []
+def kinds_of(rows: DataFrame) -> dict[str, Kind]:
+    """Return the type of each column. Raises StoreError for one that a database cannot store."""
+    found = {}
     for name, kind in rows.dtypes:
         if kind not in _KINDS and not kind.startswith("decimal"):
             raise StoreError(f"column '{name}' is {kind}, which a database table cannot store; cast it")
-        found.append(_KINDS.get(kind, Kind.DECIMAL))
+        found[name] = _KINDS.get(kind, Kind.DECIMAL)
     return found

@@ -16,7 +16,7 @@ import pytest
 
 from skylog.model import TopicPartition
 from skylog.pipeline.databases.mongo import _change, _update
-from skylog.pipeline.databases.store import OffsetsMovedError, StoreError, open_store
+from skylog.pipeline.databases.store import Kind, OffsetsMovedError, Precedence, RowLayout, StoreError, open_store
 from skylog.pipeline.jobs.visits import LAYOUT
 from tests.pipeline.databases.servers import contents
 
@@ -149,6 +149,33 @@ def test_a_table_with_rows_and_no_offsets_is_left_alone(database: str, table: st
     with pytest.raises(StoreError, match="has rows but no offsets"):
         store.offsets()
     assert contents(database, f"{table}_offsets") == {("acme", "2024-05-01"): 1}
+    store.close()
+
+
+def test_rows_are_deleted_unless_a_newer_one_of_another_origin_is_stored(database: str, table: str) -> None:
+    kinds = {"organisation": Kind.TEXT, "day": Kind.DATE, "visits": Kind.INTEGER, "origin": Kind.INTEGER}
+    layout = RowLayout(kinds, ("organisation",), precedence=Precedence("origin", ("day", "origin")))
+    store = open_store(database, table)
+    store.offsets()
+    first = [(name, MAY_1, 1, 0) for name in ("acme", "apex", "zeta")]
+    if database.startswith("mongodb"):
+        with pytest.raises(StoreError, match="rows of MongoDB cannot be deleted; use PostgreSQL or SQLite"):
+            store.apply(layout, first, {}, {FIRST: 1})
+        store.close()
+        return
+    store.apply(layout, first, {}, {FIRST: 1})
+    earlier = date(2024, 4, 30)
+    replaced, gone = ("acme", earlier, 2, 0), ("apex", earlier, None, 0)  # of the same origin, so the time is ignored
+    refused, kept = ("zeta", earlier, 9, 1), ("acme", date(2024, 4, 29), None, 1)
+    store.apply(layout, [replaced, refused], {FIRST: 1}, {FIRST: 2}, [gone, ("new", MAY_1, None, 0)])
+    assert contents(database, table) == {("acme", "2024-04-30"): 2, ("zeta", "2024-05-01"): 1}
+    store.apply(layout, [("zeta", MAY_2, 3, 1)], {FIRST: 2}, {FIRST: 3}, [kept])
+    assert contents(database, table) == {("acme", "2024-04-30"): 2, ("zeta", "2024-05-02"): 3}
+    with pytest.raises(OffsetsMovedError):
+        store.apply(layout, [], {FIRST: 2}, {FIRST: 3}, [replaced])
+    store.apply(layout, [], {FIRST: 3}, {FIRST: 4}, [("acme", MAY_1, None, 1), ("zeta", MAY_2, None, 1)])
+    assert contents(database, table) == {}
+    assert store.offsets() == {FIRST: 4}
     store.close()
 
 

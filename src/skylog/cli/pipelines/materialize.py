@@ -1,4 +1,7 @@
-"""`skylog pipeline run materialize`: maintains a table of a changelog topic, and writes past versions of it."""
+"""`skylog pipeline run materialize`: maintains a table of a changelog topic, and writes past versions of it.
+
+The table is a Delta table, or one of a database, which has no past versions.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from skylog.cli.pipelines.running import checked_table, run_in, running
 from skylog.terminal import fail, note
 
 _VERSION: Final = re.compile(r"v(\d+)")
+_DATABASE_OFFSETS: Final = 100_000  # rows for a database go through the memory of the driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +32,7 @@ def materialize(
         typer.Option(
             "--table",
             metavar="PATH",
-            help="The Delta table: a directory, or s3://bucket/path.",
+            help="The Delta table: a directory, or s3://bucket/path. With --database: the name of the table.",
             show_default=False,
             callback=checked_table,
         ),
@@ -50,6 +54,17 @@ def materialize(
         typer.Option("--into", metavar="PATH", help="With --as-of: the Delta table to write.", callback=checked_table),
     ] = None,
     history: Annotated[bool, typer.Option("--history/--no-history", help="Keep all changes for --as-of.")] = True,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            metavar="URL",
+            help="Maintain a table of this database instead: postgresql://host/database or sqlite:///path.",
+        ),
+    ] = None,
+    envelope: Annotated[
+        str, typer.Option("--envelope", metavar="plain|debezium", help="Values: plain rows, or Debezium's envelope.")
+    ] = "plain",
     *,
     options: JobOptions,
 ) -> None:
@@ -59,11 +74,20 @@ def materialize(
     """
     if (as_of is None) != (into is None):
         raise typer.BadParameter("--as-of and --into require each other", param_hint="--as-of")
+    if as_of is not None and database is not None:
+        raise typer.BadParameter("a database has no earlier states; use a Delta table", param_hint="--as-of")
+    if envelope not in ("plain", "debezium"):
+        raise typer.BadParameter(f"expected plain or debezium, got '{envelope}'", param_hint="--envelope")
     options = replace(options, once=options.once or as_of is not None)
     cluster = options.cluster()
-    from skylog.pipeline.jobs.materialize import materialize_job
+    from skylog.pipeline.jobs.materialize import Envelope, materialize_into_database, materialize_job
 
-    job = materialize_job(cluster, topic, table, schema, history=history)
+    form = Envelope(envelope)
+    if database is None:
+        job = materialize_job(cluster, topic, table, schema, history=history, envelope=form)
+    else:
+        options = replace(options, max_offsets=options.max_offsets or _DATABASE_OFFSETS)
+        job = materialize_into_database(topic, database, table, schema, envelope=form)
     with running(job, cluster, options) as run:
         cluster.admin().describe_topic(topic)
         run_in(run, job, cluster, options)

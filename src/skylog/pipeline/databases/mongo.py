@@ -66,7 +66,12 @@ class MongoStore:
         with self._plain_errors():
             return _offsets(self._state())
 
-    def apply(self, layout: RowLayout, rows: Sequence[Row], before: Offsets, after: Offsets) -> None:
+    def apply(
+        self, layout: RowLayout, rows: Sequence[Row], before: Offsets, after: Offsets, deleted: Sequence[Row] = ()
+    ) -> None:
+        if deleted or layout.precedence is not None:
+            # A job that continues late would create a deleted document again.
+            raise StoreError(f"{self._where}: rows of MongoDB cannot be deleted; use PostgreSQL or SQLite")
         if _BATCH in layout.columns:
             raise StoreError(f"{self._where}: a column cannot be called '{_BATCH}' in MongoDB; rename it")
         plan = [_change(layout, row) for row in rows]

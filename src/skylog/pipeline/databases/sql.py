@@ -17,6 +17,7 @@ from skylog.model import TopicPartition
 from skylog.pipeline.databases.store import (
     Kind,
     Offsets,
+    Precedence,
     Row,
     RowLayout,
     changed_partitions,
@@ -73,7 +74,13 @@ class SqlTables:
         return bool(cursor.fetchall())
 
     def apply(
-        self, cursor: DatabaseCursor, layout: RowLayout, rows: Sequence[Row], before: Offsets, after: Offsets
+        self,
+        cursor: DatabaseCursor,
+        layout: RowLayout,
+        rows: Sequence[Row],
+        before: Offsets,
+        after: Offsets,
+        deleted: Sequence[Row],
     ) -> None:
         check_unmoved(self._where, self._stored(cursor), before, after)
         self._shape(cursor, layout)
@@ -86,6 +93,9 @@ class SqlTables:
         cursor.executemany(
             self._upsert(layout), [tuple(map(self._dialect.value, layout.summable(row))) for row in rows]
         )
+        statement, names = self._delete(layout)
+        places = [list(layout.columns).index(name) for name in names]
+        cursor.executemany(statement, [tuple(self._dialect.value(row[place]) for place in places) for row in deleted])
 
     def _shape(self, cursor: DatabaseCursor, layout: RowLayout) -> None:
         """Create the table, or add the columns that it does not have."""
@@ -107,10 +117,27 @@ class SqlTables:
         changes = [f'"{name}" = excluded."{name}"' for name in layout.replaced]
         changes += [f'"{name}" = COALESCE({self.rows}."{name}", 0) + excluded."{name}"' for name in layout.add]
         conflict = f"DO UPDATE SET {', '.join(changes)}" if changes else "DO NOTHING"
+        if changes and layout.precedence is not None:
+            conflict += " WHERE " + self._precedes(layout.precedence, lambda name: f'excluded."{name}"')
         return (
             f"INSERT INTO {self.rows} ({_names(layout.columns)}) VALUES ({marks}) "
             f"ON CONFLICT ({_names(layout.key)}) {conflict}"
         )
+
+    def _delete(self, layout: RowLayout) -> tuple[str, list[str]]:
+        """Return the statement that deletes a row, and the columns of its parameters."""
+        mark = self._dialect.mark
+        condition = " AND ".join(f'"{name}" = {mark}' for name in layout.key)
+        if (precedence := layout.precedence) is None:
+            return f"DELETE FROM {self.rows} WHERE {condition}", [*layout.key]
+        condition += f" AND ({self._precedes(precedence, lambda _: mark)})"
+        return f"DELETE FROM {self.rows} WHERE {condition}", [*layout.key, precedence.origin, *precedence.order]
+
+    def _precedes(self, precedence: Precedence, new: Callable[[str], str]) -> str:
+        """Return the condition under which a row replaces the stored one. `new` is the expression for its column."""
+        order = ", ".join(map(new, precedence.order))
+        stored = ", ".join(f'{self.rows}."{name}"' for name in precedence.order)
+        return f'{self.rows}."{precedence.origin}" = {new(precedence.origin)} OR ({order}) >= ({stored})'
 
     def _stored(self, cursor: DatabaseCursor) -> dict[TopicPartition, int]:
         cursor.execute(f"SELECT topic, partition, end_offset FROM {self.offsets}")

@@ -63,9 +63,11 @@ class SqliteStore:
             self._tables.create_offsets(cursor)
             return self._tables.read_offsets(cursor)
 
-    def apply(self, layout: RowLayout, rows: Sequence[Row], before: Offsets, after: Offsets) -> None:
+    def apply(
+        self, layout: RowLayout, rows: Sequence[Row], before: Offsets, after: Offsets, deleted: Sequence[Row] = ()
+    ) -> None:
         with self._transaction() as cursor:
-            self._tables.apply(cursor, layout, rows, before, after)
+            self._tables.apply(cursor, layout, rows, before, after, deleted)
 
     def has_rows(self) -> bool:
         with self._transaction() as cursor:

@@ -51,16 +51,26 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
+class Precedence:
+    """When a row may replace or delete the stored one: both have the same `origin`, or it is not lower in `order`."""
+
+    origin: str
+    order: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RowLayout:
     """The columns of rows, in order. `key` identifies a row. Columns in `add` are added to those of the row with the
-    same key, the others replace them. None adds nothing."""
+    same key, the others replace them. None adds nothing. Without `precedence`, a row always replaces the stored one."""
 
     columns: Mapping[str, Kind]
     key: tuple[str, ...]
     add: tuple[str, ...] = ()
+    precedence: Precedence | None = None
 
     def __post_init__(self) -> None:
-        for name in (*self.key, *self.add):
+        compared = () if self.precedence is None else (self.precedence.origin, *self.precedence.order)
+        for name in (*self.key, *self.add, *compared):
             if name not in self.columns:
                 raise StoreError(f"the result has no column '{name}'; it has {', '.join(self.columns)}")
         for name in self.columns:
@@ -88,11 +98,14 @@ class Store(Protocol):
         """Return the end offset of each partition."""
         ...
 
-    def apply(self, layout: RowLayout, rows: Sequence[Row], before: Offsets, after: Offsets) -> None:
-        """Add or replace rows and update offsets, both or neither, durably. Creates the table and missing columns.
+    def apply(
+        self, layout: RowLayout, rows: Sequence[Row], before: Offsets, after: Offsets, deleted: Sequence[Row] = ()
+    ) -> None:
+        """Add or replace rows, delete others, and update offsets: all or nothing, durably.
 
-        Rows must have different keys. Raises OffsetsMovedError unless the stored offsets of the changed partitions are
-        those in `before`, or absent in both.
+        Creates the table and missing columns. `deleted` are rows of the same layout, of which only the key and the
+        columns of the precedence matter. All rows must have different keys. Raises OffsetsMovedError unless the stored
+        offsets of the changed partitions are those in `before`, or absent in both.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A table of PostgreSQL, captured and materialized: equal row for row, at whatever moment the two are stopped."""
+"""A table of PostgreSQL, captured and materialized as a Delta table and in another database: equal row for row."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 
 from skylog.capture.capture import CaptureSettings, EnvelopeName
 from skylog.capture.service import run_capture
-from skylog.pipeline.jobs.materialize import materialize_job
+from skylog.pipeline.jobs.materialize import materialize_into_database, materialize_job
 from skylog.pipeline.table import Table
 from skylog.testing import BrokerProcess
 from tests.capture.postgres import postgres_with_logical_decoding
 
 SCHEMA = "id INT, name STRING, price DECIMAL(10, 2), ok BOOLEAN"
+ROWS = "SELECT id, name, price, ok FROM users ORDER BY id"
 
 
 def test_a_captured_table_is_materialized_row_for_row(
@@ -29,15 +30,23 @@ def test_a_captured_table_is_materialized_row_for_row(
         settings = CaptureSettings(
             server.url(), ["public.users"], "row-for-row", skylog_broker.bootstrap, EnvelopeName.PLAIN, partitions=2
         )
-        job = materialize_job(skylog_broker.bootstrap, "row-for-row.public.users", table, SCHEMA, history=False)
+        database.execute("CREATE DATABASE copy")
+        topic, copy = "row-for-row.public.users", server.url("copy")
+        jobs = (
+            materialize_job(skylog_broker.bootstrap, topic, table, SCHEMA, history=False),
+            materialize_into_database(topic, copy, "users", SCHEMA),
+        )
         for _ in range(2):
             change(database, drawn)
             run_capture(settings, Event(), lambda _: None, once=True)
-            job.run(spark, skylog_broker.bootstrap, once=True)
+            for job in jobs:
+                job.run(spark, skylog_broker.bootstrap, once=True)
             found = Table(table).read(spark).select("id", "name", "price", "ok").collect()
-            expected = database.execute("SELECT id, name, price, ok FROM users ORDER BY id").fetchall()
+            expected = database.execute(ROWS).fetchall()
             assert len(expected) > 5
             assert sorted(map(tuple, found)) == expected
+            with psycopg.connect(copy) as other:
+                assert other.execute(ROWS).fetchall() == expected
 
 
 def change(database: psycopg.Connection, drawn: random.Random) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import random
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from skylog import Admin, Producer
+from skylog import Admin
 from skylog.model import TopicPartition
 from skylog.pipeline import Cluster
 from skylog.pipeline.increments import Increments
@@ -20,16 +18,13 @@ from skylog.pipeline.jobs.materialize import AsOfError, as_of, materialize_job, 
 from skylog.pipeline.runnable import JobRun
 from skylog.pipeline.runner import Progress
 from skylog.pipeline.table import Table, TableError, TableSchemaError
-from skylog.testing import BrokerProcess, consume, produce, wait_until
+from skylog.testing import BrokerProcess, produce
 from tests.pipeline.delta_readers import query
+from tests.pipeline.jobs.materialize.changelog import SCHEMA, START_MS, Changelog, Rows
 from tests.proof import in_proof
 from tests.spark.conftest import Commands
 
-SCHEMA = "name STRING, age INT"
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"}
-START_MS = 1_700_000_000_000
-
-Rows = dict[str, tuple[Any, ...]]
 
 
 @pytest.fixture(scope="module")
@@ -45,42 +40,6 @@ def topic(compacting_broker: BrokerProcess) -> str:
     configs = {**COMPACTED, "min.compaction.lag.ms": "86400000000000"}
     Admin(compacting_broker.bootstrap).create_topic(name, partitions=2, configs=configs)
     return name
-
-
-class Changelog:
-    """Sends random changes and remembers them: a dict of dicts, one for each offset."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.bootstrap, self.topic = bootstrap, topic
-        self.sent: dict[int, list[tuple[str, dict[str, Any] | None]]] = {0: [], 1: []}
-        self._random = random.Random(17)
-
-    def change(self, count: int) -> None:
-        with Producer(self.bootstrap) as producer, producer.batch():
-            for _ in range(count):
-                number = self._random.randrange(40)
-                row = {"name": f"user {number}", "age": self._random.randrange(100)}
-                value = None if self._random.random() < 0.25 else row
-                changes = self.sent[number % 2]
-                total = sum(map(len, self.sent.values()))
-                changes.append((f"k{number}", value))
-                time_ms = START_MS + total * 1000
-                producer.send(self.topic, value, f"k{number}", partition=number % 2, timestamp_ms=time_ms)
-
-    def rows(self, ends: Mapping[int, int] | None = None) -> Rows:
-        found: Rows = {}
-        for partition, changes in self.sent.items():
-            for key, value in changes[: None if ends is None else ends[partition]]:
-                found.pop(key, None)
-                if value is not None:
-                    found[key] = (value["name"], value["age"])
-        return found
-
-    def compact(self) -> None:
-        """Compact the topic, and wait until it is done."""
-        Admin(self.bootstrap).alter_configs(self.topic, {"min.compaction.lag.ms": None})
-        total = sum(map(len, self.sent.values()))
-        wait_until(lambda: len(consume(self.bootstrap, self.topic)) < total / 2, "compaction", 60)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from skylog.pipeline.delta.reading import read_files
 from skylog.pipeline.delta.upserts import touched_files
 from skylog.pipeline.increments import Increments, Offsets
 from skylog.pipeline.job_definition import Job
-from skylog.pipeline.jobs.materialize.changes import KEY, as_changes, changes, materialize
+from skylog.pipeline.jobs.materialize.changes import KEY, Envelope, as_changes, changes, materialize
 from skylog.pipeline.one_task import are_few, has_one_partition
 from skylog.pipeline.table import Table, retried
 
@@ -135,7 +135,13 @@ class OpenMaterializedTable:
 
 
 def materialize_job(
-    cluster: Cluster | str, topic: str, path: str | os.PathLike[str], schema: str, *, history: bool = True
+    cluster: Cluster | str,
+    topic: str,
+    path: str | os.PathLike[str],
+    schema: str,
+    *,
+    history: bool = True,
+    envelope: Envelope = Envelope.PLAIN,
 ) -> Job:
     """Return the job that keeps the table at `path` up to date with a changelog.
 
@@ -144,7 +150,7 @@ def materialize_job(
     """
 
     def materialize(records: DataFrame) -> DataFrame:
-        return changes(records, schema)
+        return changes(records, schema, envelope)
 
     into = MaterializedTable(path, lambda: Increments(cluster, [topic]).end_offsets(), history)
     return Job(materialize, [topic], into, schema=None)
