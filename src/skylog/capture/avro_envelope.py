@@ -22,7 +22,7 @@ class AvroDebezium(Debezium):
         texts = (f"skylog {__version__}", "postgresql", prefix, database)
         self._source = b"".join(encoded_bytes(text.encode()) for text in texts)
         self._xid = NULL
-        self._end = b""  # the field ts_ms of the transaction
+        self._end = SOME + encoded_long(self._ts_ms)  # the field ts_ms of the transaction
 
     def begin(self, begin: Begin) -> None:
         super().begin(begin)

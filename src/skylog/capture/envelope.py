@@ -87,7 +87,7 @@ class Debezium:
             orjson.dumps(database),
         )
         self._sources: dict[Table, bytes] = {}
-        self._commit_ms = self._ts_ms = 0
+        self._commit_ms = self._ts_ms = now_ms()  # of rows that are erased before the first transaction
         self._xid = b"null"
 
     def begin(self, begin: Begin) -> None:
