@@ -32,7 +32,7 @@ class AvroRows(Rows):
             (each.encode, b"" if column.name in key else SOME, SOME + each.unavailable if each.unavailable else NULL)
             for column, each in zip(columns, types, strict=True)
         ]
-        self._key_encoders = [types[at].encode for at in self._key_at]
+        self._key_encoders = [(at, types[at].encode) for at in self._key_at]
 
     def row(self, values: Sequence[Value]) -> bytes:
         parts = [self._row_prefix]
@@ -51,13 +51,15 @@ class AvroRows(Rows):
 
     def key(self, values: Sequence[Value]) -> bytes:
         """Return the key of a row. Raises CaptureError if it has a value that Avro does not have."""
-        parts = [self._key_prefix]
-        for name, encode, value in zip(self.key_names, self._key_encoders, self.key_values(values), strict=True):
+        found = self._key_prefix
+        for at, encode in self._key_encoders:
+            value = values[at]
+            assert type(value) is bytes, "a row without a key"
             encoded = encode(value)
             if encoded is None:
                 raise CaptureError(
-                    f"the column {name} of a primary key has the value {value.decode()}, which Avro does not have: "
-                    "change the row, or use --format json"
+                    f"the column {self.columns[at].name} of a primary key has the value {value.decode()}, which Avro "
+                    "does not have: change the row, or use --format json"
                 )
-            parts.append(encoded)
-        return b"".join(parts)
+            found += encoded
+        return found

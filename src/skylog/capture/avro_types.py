@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -39,13 +39,16 @@ class AvroType(NamedTuple):
 
 _NUMERIC: Final = 1700
 _MODIFIER_OFFSET: Final = 4
-_SMALL: Final = tuple(bytes([number]) for number in range(128))
+_SMALL: Final = 1 << 14
+_MORE: Final = tuple(bytes((low | 128, high | 128)) for high in range(128) for low in range(128))
+"""The encodings of 14 bits, if more follow."""
+_LAST: Final = tuple(bytes((low | 128, high) if high else (low,)) for high in range(128) for low in range(128))
+"""The encodings of the last 14 bits."""
 _FLOAT: Final = Struct("<f").pack
 _DOUBLE: Final = Struct("<d").pack
 _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
-_MICROSECOND: Final = timedelta(microseconds=1)
 _TIME: Final = re.compile(rb"(\d+)-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?(?:\+00)?( BC)?")
 _GREGORIAN_YEARS: Final = 400
 _GREGORIAN_DAYS: Final = 146_097  # in 400 years
@@ -54,19 +57,20 @@ _GREGORIAN_DAYS: Final = 146_097  # in 400 years
 def encoded_long(number: int) -> bytes:
     """Return an int or a long of Avro: seven bits a byte, the lowest first, the sign in the lowest bit."""
     left = (number << 1) ^ (number >> 63)
-    if left < 128:
-        return _SMALL[left]
-    found = bytearray()
-    while left > 127:
-        found.append(left & 127 | 128)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
+    if left < _SMALL:
+        return _LAST[left]
+    found = _MORE[left & 16383]
+    left >>= 14
+    while left >= _SMALL:
+        found += _MORE[left & 16383]
+        left >>= 14
+    return found + _LAST[left]
 
 
 def encoded_bytes(value: bytes) -> bytes:
     """Return bytes or a string of Avro."""
-    return encoded_long(len(value)) + value
+    size = len(value) << 1
+    return (_LAST[size] if size < _SMALL else encoded_long(size >> 1)) + value
 
 
 def _integer(value: bytes) -> bytes:
@@ -94,7 +98,8 @@ def _timestamp(value: bytes) -> bytes:
         moment = datetime.fromisoformat(value.removesuffix(b"+00").decode())
     except ValueError:  # infinity, before the year 1, or after 9999
         return encoded_long(_far(value, 63) if value.endswith(b"infinity") else _far_us(value))
-    return encoded_long((moment - _EPOCH) // _MICROSECOND)
+    since = moment - _EPOCH
+    return encoded_long(since.days * _DAY_US + since.seconds * 1_000_000 + since.microseconds)
 
 
 def _date(value: bytes) -> bytes:
