@@ -48,7 +48,7 @@ def events(capture: Captured, table: str) -> list[Event]:
     topic = f"{capture.prefix}.{table}"
     decode = AvroDeserializer(SchemaRegistryClient({"url": capture.settings.registry}))
 
-    def read(data: bytes | None, part: str) -> Any:
+    def read(data: bytes | None, part: MessageField) -> Any:
         return decode(data, SerializationContext(topic, part))
 
     messages = consume(capture.bootstrap, topic)
