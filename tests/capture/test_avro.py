@@ -101,7 +101,7 @@ def test_rows_of_the_snapshot_and_of_the_stream_have_the_values_of_the_database(
     assert versions(capture, "public.v-key") == versions(capture, "public.v-value") == [1]
 
 
-def test_debeziums_envelope_has_debeziums_schema(database: str, in_avro: Make) -> None:
+def test_the_command_writes_debeziums_envelope_with_its_schema(database: str, in_avro: Make) -> None:
     execute(database, "CREATE TABLE t (id int PRIMARY KEY, name text NOT NULL)", "INSERT INTO t VALUES (1, 'Ada')")
     capture = in_avro("public.t")
     capture.catch_up()
@@ -112,8 +112,10 @@ def test_debeziums_envelope_has_debeziums_schema(database: str, in_avro: Make) -
         "DELETE FROM t WHERE id = 1",
         "TRUNCATE t",
     )
-    capture.catch_up()
+    capture.start("--format", "avro", "--registry", capture.settings.registry or "", "--once")
+    wait_until(lambda: not capture.is_running, "the end of the command", PATIENCE_S)
     found = events(capture, "public.t")
+    assert len(found) == 7, capture.log()
     assert [(key["id"], value and (value["op"], value["before"], value["after"])) for key, value in found] == [
         (1, ("r", None, {"id": 1, "name": "Ada"})),
         (2, ("c", None, {"id": 2, "name": "Bob"})),
