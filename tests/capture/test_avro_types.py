@@ -79,6 +79,8 @@ def test_a_value_keeps_its_meaning(oid: int, modifier: int, text: str, value: An
         (1184, "-infinity", -(2**63)),
         (1114, "0001-12-31 23:59:59.999999 BC", -62_135_596_800_000_001),
         (1184, "10000-01-01 00:00:00.25+00", 253_402_300_800_250_000),
+        (1184, "0044-03-15 12:00:00+00 BC", -63_517_780_800_000_000),
+        (1114, "294276-12-31 23:59:59", 2**63 - 1),
     ],
 )
 def test_times_that_python_does_not_have_are_numbers_all_the_same(oid: int, text: str, number: int) -> None:

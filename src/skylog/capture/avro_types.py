@@ -48,6 +48,7 @@ _FLOAT: Final = Struct("<f").pack
 _DOUBLE: Final = Struct("<d").pack
 _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_LARGEST: Final = (1 << 63) - 1  # in the year 294247; PostgreSQL's years go to 294276
 _DAY_US: Final = 86_400_000_000
 _TIME: Final = re.compile(rb"(\d+)-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?(?:\+00)?( BC)?")
 _GREGORIAN_YEARS: Final = 400
@@ -97,7 +98,7 @@ def _timestamp(value: bytes) -> bytes:
     try:
         moment = datetime.fromisoformat(value.removesuffix(b"+00").decode())
     except ValueError:  # infinity, before the year 1, or after 9999
-        return encoded_long(_far(value, 63) if value.endswith(b"infinity") else _far_us(value))
+        return encoded_long(_far(value, 63) if value.endswith(b"infinity") else min(_far_us(value), _LARGEST))
     since = moment - _EPOCH
     return encoded_long(since.days * _DAY_US + since.seconds * 1_000_000 + since.microseconds)
 
