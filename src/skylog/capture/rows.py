@@ -5,6 +5,7 @@ smallint, integer, bigint            a number
 real, double precision               a number; "NaN", "Infinity", "-Infinity"
 timestamp, timestamptz               a string in ISO 8601; timestamptz in UTC: "2024-05-01T12:00:00.5Z"
 bytea                                a string in base64
+arrays of basic types                an array
 everything else                      a string: PostgreSQL's own text; numeric with all its digits
 """
 
@@ -17,6 +18,7 @@ from typing import Final
 
 import orjson
 
+from skylog.capture.arrays import ELEMENTS, array_encoder
 from skylog.capture.pgoutput import UNCHANGED, Column, Value, Values
 
 Encode = Callable[[bytes], bytes]
@@ -61,6 +63,8 @@ def _timestamptz(value: bytes) -> bytes:
 
 def encoder_of(type_oid: int) -> Encode | None:
     """Return the function that turns a value of a type to JSON; None if its text is JSON already."""
+    if type_oid in ELEMENTS:
+        return array_encoder(encoder_of(ELEMENTS[type_oid]))
     if type_oid in _INTEGERS:
         return None
     if type_oid in _FLOATS:
