@@ -94,10 +94,11 @@ def test_values_of_many_types_keep_their_meaning(database: str, captured: Make) 
         "CREATE DOMAIN age AS int",
         "CREATE TYPE mood AS ENUM ('good', 'bad')",
         """CREATE TABLE v (a bigint, "b %" text, c numeric(20, 5), d double precision, e boolean, f timestamptz,
-            g timestamp, h date, i bytea, j jsonb, k age, l mood, m int[], PRIMARY KEY (a, "b %"))""",
+            g timestamp, h date, i bytea, j jsonb, k age, l mood, m int[], n text[], o mood[],
+            PRIMARY KEY (a, "b %"))""",
         """INSERT INTO v VALUES (9007199254740993, E'ü"\\n\\\\', 12345678901234.50000, 0.1, false,
             '2024-05-01 14:00:00.5+02', '2024-05-01 14:00:00', '2024-05-01', '\\x00ff', '{"x": 1}', 33, 'bad',
-            '{1,2}')""",
+            '[0:1][1:2]={{1,2},{3,NULL}}', ARRAY['a,"{\\', 'NULL', '', NULL], '{good}')""",
     )
     capture = captured("public.v", envelope=EnvelopeName.PLAIN)
     capture.catch_up()
@@ -117,7 +118,9 @@ def test_values_of_many_types_keep_their_meaning(database: str, captured: Make) 
         "j": '{"x": 1}',
         "k": 33,
         "l": "bad",
-        "m": "{1,2}",
+        "m": [[1, 2], [3, None]],
+        "n": ['a,"{\\', "NULL", "", None],
+        "o": "{good}",
     }
     assert first == Event({"a": 9007199254740993, "b %": 'ü"\n\\'}, row)
     assert second == Event(first.key, {**row, "d": "NaN"})

@@ -11,8 +11,10 @@ from dataclasses import replace
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from skylog.capture.table import CaptureError
+from skylog.cli.capture import app
 from skylog.client import Admin
 from skylog.job_status import JOBS_TOPIC, JobState, JobStatus
 from skylog.testing import consume, wait_until
@@ -58,6 +60,20 @@ def test_the_command_captures_shows_its_metrics_and_its_status_and_drops(databas
 def status_of(capture: Captured) -> JobStatus:
     found = [JobStatus.decode(message.value or b"") for message in consume(capture.bootstrap, JOBS_TOPIC)]
     return next(status for status in reversed(found) if status.name.endswith(f"-> {capture.prefix}"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--format", "xml"], "expected json or avro"),
+        (["--format", "avro"], "--registry URL"),
+        (["--registry", "http://127.0.0.1:8081"], "--format avro"),
+    ],
+)
+def test_a_format_without_what_it_needs_is_refused(options: list[str], words: str) -> None:
+    command = ["postgresql:///none", "--tables", "public.t", "--prefix", "c", *options]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert (done.exit_code, words in done.output) == (2, True), done.output
 
 
 def test_a_server_without_logical_decoding_is_an_error_with_the_fix(captured: Make) -> None:

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylog.capture.merge import Chunk, ChunkRow, SnapshotMerge, VisibleTransactions, without_page_header
+from skylog.capture.table import Tables
 
 TABLE = "public.t"
+TABLE_OF_ROWS = Tables("c").of(TABLE, (), ())
 KEYS = 12
 
 
@@ -75,7 +77,7 @@ class World:
         last = (str(found[-1]),) if found else None
         # A place in the WAL is the number of transactions before it, on a page of its own.
         high = len(self._wal) * 8192
-        self._has_chunk = self._merge.answer(Chunk(rows, visible, high, last, len(found) < count))
+        self._has_chunk = self._merge.answer(Chunk(rows, visible, high, last, len(found) < count, TABLE_OF_ROWS))
         if not self._has_chunk:
             self._asked = None
 
@@ -129,7 +131,9 @@ def test_a_transaction_is_visible_unless_it_runs_or_is_later(xid: int, shown: bo
 def test_rows_of_a_table_that_was_truncated_are_not_written() -> None:
     merge = SnapshotMerge()
     merge.ask(TABLE)
-    merge.answer(Chunk([ChunkRow(b"1", b"one")], VisibleTransactions(5, 5, frozenset()), 100, ("1",), True))
+    merge.answer(
+        Chunk([ChunkRow(b"1", b"one")], VisibleTransactions(5, 5, frozenset()), 100, ("1",), True, TABLE_OF_ROWS)
+    )
     merge.cleared("public.other")
     merge.cleared(TABLE)
     taken = merge.take(100)

@@ -33,7 +33,7 @@ LSNS = st.integers(0, 2**64 - 1)
 TIMES = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
 ROWS = st.lists(st.one_of(st.none(), st.just(UNCHANGED), st.binary(max_size=40)), max_size=8)
-COLUMNS = st.lists(st.builds(Column, NAMES, IDS, st.booleans()), max_size=6).map(tuple)
+COLUMNS = st.lists(st.builds(Column, NAMES, IDS, st.booleans(), st.integers(-1, 2**31 - 1)), max_size=6).map(tuple)
 OLD = st.one_of(st.none(), st.tuples(ROWS, st.booleans()))
 MESSAGES = st.one_of(
     st.builds(Begin, LSNS, TIMES, IDS),
@@ -70,7 +70,7 @@ def encoded(message: Message) -> bytes:
                 struct.pack(">B", column.is_key)
                 + column.name.encode()
                 + b"\0"
-                + struct.pack(">Ii", column.type_oid, -1)
+                + struct.pack(">Ii", column.type_oid, column.type_modifier)
                 for column in columns
             ]
             return b"R" + head + struct.pack(">H", len(columns)) + b"".join(rest)

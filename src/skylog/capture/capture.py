@@ -14,8 +14,10 @@ from itertools import islice
 from threading import Event
 from typing import Final, NamedTuple
 
+from skylog.capture.avro_envelope import AvroDebezium
+from skylog.capture.avro_format import AvroFormat
 from skylog.capture.changes import Changes
-from skylog.capture.chunks import TableReader, missing_values
+from skylog.capture.chunks import TableReader, current_table, missing_values
 from skylog.capture.envelope import Debezium, Envelope, Plain
 from skylog.capture.merge import SnapshotMerge
 from skylog.capture.pgoutput import format_lsn
@@ -25,8 +27,9 @@ from skylog.capture.replication import HEADER, KEEPALIVE, ReplicationStream, kee
 from skylog.capture.sink import Sink
 from skylog.capture.snapshot import Snapshot
 from skylog.capture.source import Source
-from skylog.capture.table import CaptureError, Table, topic_of
-from skylog.errors import SkylogError
+from skylog.capture.table import CaptureError, RowsOf, Table, Tables, json_rows, topic_of
+from skylog.errors import ConfigError, SkylogError
+from skylog.schemas.registry_client import RegistryClient
 
 WAIT_S: Final = 0.2
 SNAPSHOT_WAIT_S: Final = 0.01
@@ -35,6 +38,13 @@ SLOT_WAIT_S: Final = 2.0
 REPORT_EVERY_S: Final = 1.0
 POSTGRES_EPOCH_S: Final = 946_684_800
 _BURST: Final = 500  # messages between two looks at the clock
+
+
+class FormatName(StrEnum):
+    """How keys and values are encoded."""
+
+    JSON = "json"
+    AVRO = "avro"
 
 
 class EnvelopeName(StrEnum):
@@ -57,6 +67,8 @@ class CaptureSettings:
     configs: Mapping[str, str] = field(default_factory=dict)
     chunk_rows: int = 10_000
     limits: Limits = field(default_factory=Limits)
+    format: FormatName = FormatName.JSON
+    registry: str | None = None  # the address of the schema registry, for Avro
 
 
 class SlotBusyError(SkylogError):
@@ -82,6 +94,7 @@ class CaptureRun:
 
     def __init__(self, settings: CaptureSettings, resources: ExitStack) -> None:
         self._settings = settings
+        tables = Tables(settings.prefix, _rows_of(settings, resources))
         self.source = Source(settings.url, settings.prefix)
         resources.callback(self.source.close)
         self.source.check()
@@ -91,15 +104,18 @@ class CaptureRun:
         self._sink = Sink(settings.bootstrap, settings.prefix)
         resources.callback(self._sink.close)
         self._sink.prepare([topic_of(settings.prefix, name) for name in keys], settings.partitions, settings.configs)
-        self._position = self._first_position(list(keys))
+        position = self._sink.position()
+        begun = set() if position is None else {name for name, each in position.tables.items() if each.is_begun}
+        self._new_tables = [current_table(self.source, tables, name, keys[name]) for name in keys if name not in begun]
+        self._position = self._first_position(position, list(keys))
         self._plan = Plan(self._position.lsn, self._position.part, settings.limits)
         merge = SnapshotMerge()
-        reader = TableReader(settings.url, settings.prefix, keys, settings.chunk_rows)
+        reader = TableReader(settings.url, tables, keys, settings.chunk_rows)
         resources.callback(reader.close)
         self._snapshot = Snapshot(self.source, reader, merge, self._position.tables)
         self._envelope = _envelope(settings, self.source.database)
         self.changes = Changes(
-            settings.prefix,
+            tables,
             keys,
             self._envelope,
             self._plan,
@@ -146,10 +162,10 @@ class CaptureRun:
                 raise SlotBusyError(f"another capture {self._settings.prefix} is running: this one waits for its end")
             time.sleep(SLOT_WAIT_S / 20)
 
-    def _first_position(self, tables: list[str]) -> Position:
+    def _first_position(self, position: Position | None, tables: list[str]) -> Position:
         """Return where to begin: the position in the log, or that of a new slot. Raises CaptureError."""
         prefix, name = self._settings.prefix, self.source.name
-        position, slot, system = self._sink.position(), self.source.slot(), self.source.system()
+        slot, system = self.source.slot(), self.source.system()
         again = f"skylog capture drop URL --prefix {prefix}, and start again: that reads the tables anew"
         if position is not None and position.system != system:
             raise CaptureError(f"the capture {prefix} is of another database: use another --prefix, or {again}")
@@ -169,11 +185,9 @@ class CaptureRun:
     def _begin_tables(self) -> None:
         """Remove the rows that an earlier capture has left in the topics of new tables, and store the position."""
         tables = dict(self._position.tables)
-        for name, progress in tables.items():
-            if not progress.is_begun:
-                schema, _, table = name.partition(".")
-                self._erase(Table(self._settings.prefix, schema, table, (), ()))
-                tables[name] = progress._replace(is_begun=True)
+        for table in self._new_tables:
+            self._erase(table)
+            tables[table.name] = tables[table.name]._replace(is_begun=True)
         self._position = replace(self._position, tables=tables)
         self._commit()
 
@@ -210,13 +224,11 @@ class CaptureRun:
         taken = self._snapshot.advance(max(self._reached, self._plan.lsn))
         if taken is None:
             return
-        schema, _, name = taken.table.partition(".")
-        table = Table(self._settings.prefix, schema, name, (), ())
         for key, row in taken.rows:
-            self._envelope.read(table, key, row, self.changes.records.append)
+            self._envelope.read(taken.table, key, row, self.changes.records.append)
         self.changes.rows += len(taken.rows)
         self._sink.send(self.changes.records)
-        self._position = replace(self._position, tables={**self._position.tables, taken.table: taken.progress})
+        self._position = replace(self._position, tables={**self._position.tables, taken.table.name: taken.progress})
         self._commit()
 
     def _commit(self) -> None:
@@ -263,7 +275,18 @@ class CaptureRun:
 def _envelope(settings: CaptureSettings, database: str) -> Envelope:
     if settings.envelope is EnvelopeName.PLAIN:
         return Plain()
-    return Debezium(settings.prefix, database, lambda: time.time_ns() // 1_000_000)
+    kind = AvroDebezium if settings.format is FormatName.AVRO else Debezium
+    return kind(settings.prefix, database, lambda: time.time_ns() // 1_000_000)
+
+
+def _rows_of(settings: CaptureSettings, resources: ExitStack) -> RowsOf:
+    if settings.format is FormatName.JSON:
+        return json_rows
+    if settings.registry is None:
+        raise ConfigError("Avro requires a schema registry: --registry http://127.0.0.1:8081")
+    registry = RegistryClient(settings.registry)
+    resources.callback(registry.close)
+    return AvroFormat(registry, has_envelope=settings.envelope is EnvelopeName.DEBEZIUM).rows
 
 
 def _batches(keys: Iterable[bytes]) -> Iterator[list[bytes]]:

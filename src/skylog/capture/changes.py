@@ -19,13 +19,13 @@ from skylog.capture.pgoutput import (
     decode,
 )
 from skylog.capture.plan import Plan
-from skylog.capture.table import CaptureError, Table, key_of
+from skylog.capture.table import CaptureError, Table, Tables, key_of
 
 ReadMissing = Callable[[Table, Values], Values]
 """Returns a row with its unchanged values read from the table; those stay as they are if the row is gone."""
 
-BaseTypes = Callable[[Iterable[int]], Mapping[int, int]]
-"""Returns the base types of those types that are domains."""
+BaseTypes = Callable[[Iterable[int]], Mapping[int, tuple[int, int]]]
+"""Returns the base types of those types that are domains, with their modifiers."""
 
 
 class Changes:
@@ -33,7 +33,7 @@ class Changes:
 
     def __init__(
         self,
-        prefix: str,
+        tables: Tables,
         keys: Mapping[str, Sequence[str]],
         envelope: Envelope,
         plan: Plan,
@@ -43,7 +43,7 @@ class Changes:
     ) -> None:
         self.records: list[Record] = []
         self._emit = self.records.append
-        self._prefix = prefix
+        self._described = tables
         self._keys = keys
         self._envelope = envelope
         self._plan = plan
@@ -122,5 +122,8 @@ class Changes:
                 f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT"
             )
         bases = self._base_types(column.type_oid for column in relation.columns)
-        columns = [each._replace(type_oid=bases.get(each.type_oid, each.type_oid)) for each in relation.columns]
-        return Table(self._prefix, relation.schema, relation.table, columns, key_of(relation, self._keys[name]))
+        columns = []
+        for each in relation.columns:
+            type_oid, modifier = bases.get(each.type_oid, (each.type_oid, each.type_modifier))
+            columns.append(each._replace(type_oid=type_oid, type_modifier=modifier))
+        return self._described.of(name, columns, key_of(relation, self._keys[name]))

@@ -13,7 +13,7 @@ from skylog.capture.merge import Chunk, ChunkRow, VisibleTransactions
 from skylog.capture.pgoutput import UNCHANGED, Column, Values, parse_lsn
 from skylog.capture.replication import conninfo
 from skylog.capture.source import Source
-from skylog.capture.table import CaptureError, Table
+from skylog.capture.table import CaptureError, Table, Tables
 
 _BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -21,9 +21,9 @@ _BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 class TableReader:
     """Reads chunks of tables, one at a time."""
 
-    def __init__(self, url: str, prefix: str, keys: dict[str, list[str]], rows: int) -> None:
+    def __init__(self, url: str, tables: Tables, keys: dict[str, list[str]], rows: int) -> None:
         self._url = url
-        self._prefix = prefix
+        self._tables = tables
         self._keys = keys
         self._rows = rows
         self._connection: psycopg.Connection | None = None
@@ -54,36 +54,31 @@ class TableReader:
         finally:
             _run(session, b"COMMIT")
         high = _run(session, b"SELECT pg_current_wal_insert_lsn()").get_value(0, 0) or b""
-        rows, last = self._rows_of(name, key, result)
+        table = table_of_result(self._tables, name, key, result)
+        rows, last = _rows_of(table, result)
         return Chunk(
             rows,
             VisibleTransactions.parse(visible.decode()),
             parse_lsn(high.decode()),
             last,
             result.ntuples < self._rows,
+            table,
         )
 
-    def _rows_of(
-        self, name: str, key: Sequence[str], result: pq.abc.PGresult
-    ) -> tuple[list[ChunkRow], tuple[str, ...] | None]:
-        assert self._connection is not None
-        table = self._table(name, key, result)
-        rows = []
-        values: Values = []
-        for at in range(result.ntuples):
-            values = [result.get_value(at, column) for column in range(result.nfields)]
-            rows.append(ChunkRow(table.key(values), table.row(values)))
-        last = tuple(value.decode() for value in table.rows.key_values(values)) if rows else None
-        return rows, last
 
-    def _table(self, name: str, key: Sequence[str], result: pq.abc.PGresult) -> Table:
-        assert self._connection is not None
-        names = [(result.fname(at) or b"").decode() for at in range(result.nfields)]
-        oids = [result.ftype(at) for at in range(result.nfields)]
-        # The type of a column of a result is never a domain: PostgreSQL sends its base type.
-        columns = [Column(column, oid, column in key) for column, oid in zip(names, oids, strict=True)]
-        schema, _, table = name.partition(".")
-        return Table(self._prefix, schema, table, columns, key)
+def current_table(source: Source, tables: Tables, name: str, key: Sequence[str]) -> Table:
+    """Return a table as it is now."""
+    query = sql.SQL("SELECT * FROM {} LIMIT 0").format(sql.Identifier(*name.split(".", 1)))
+    return table_of_result(tables, name, key, _run(source.connection.pgconn, query.as_bytes(source.connection)))
+
+
+def table_of_result(tables: Tables, name: str, key: Sequence[str], result: pq.abc.PGresult) -> Table:
+    """Return a table as a result of a query shows it. The types are no domains: PostgreSQL sends their base types."""
+    columns = []
+    for at in range(result.nfields):
+        column = (result.fname(at) or b"").decode()
+        columns.append(Column(column, result.ftype(at), column in key, result.fmod(at)))
+    return tables.of(name, columns, key)
 
 
 def missing_values(source: Source) -> Callable[[Table, Values], Values]:
@@ -109,6 +104,17 @@ def missing_values(source: Source) -> Callable[[Table, Values], Values]:
         return [result.get_value(0, at) if value is UNCHANGED else value for at, value in enumerate(values)]
 
     return read
+
+
+def _rows_of(table: Table, result: pq.abc.PGresult) -> tuple[list[ChunkRow], tuple[str, ...] | None]:
+    """Return the rows of a result and the text of the last key."""
+    rows = []
+    values: Values = []
+    for at in range(result.ntuples):
+        values = [result.get_value(at, column) for column in range(result.nfields)]
+        rows.append(ChunkRow(table.key(values), table.row(values)))
+    last = tuple(value.decode() for value in table.rows.key_values(values)) if rows else None
+    return rows, last
 
 
 def _chunk_query(name: str, key: Sequence[str], is_later: bool, rows: int) -> sql.Composed:

@@ -77,6 +77,7 @@ class Debezium:
     """Debezium's envelope without its schema: before, after, source, op, ts_ms. A tombstone follows a delete."""
 
     fills = False
+    null = b"null"
 
     def __init__(self, prefix: str, database: str, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -86,7 +87,7 @@ class Debezium:
             orjson.dumps(database),
         )
         self._sources: dict[Table, bytes] = {}
-        self._commit_ms = self._ts_ms = 0
+        self._commit_ms = self._ts_ms = now_ms()  # of rows that are erased before the first transaction
         self._xid = b"null"
 
     def begin(self, begin: Begin) -> None:
@@ -103,13 +104,13 @@ class Debezium:
 
     def insert(self, table: Table, new: Values, lsn: int, emit: Emit) -> bytes:
         key = table.key(new)
-        emit((table.topic, key, self._value(table, b"null", table.row(new), b"c", lsn)))
+        emit((table.topic, key, self._value(table, self.null, table.row(new), b"c", lsn)))
         return key
 
     def update(self, table: Table, old: Values | None, new: Values, lsn: int, emit: Emit) -> tuple[bytes, bytes]:
         key = table.key(new)
         if old is None:
-            emit((table.topic, key, self._value(table, b"null", table.row(new), b"u", lsn)))
+            emit((table.topic, key, self._value(table, self.null, table.row(new), b"u", lsn)))
             return key, key
         before = table.key(old)
         if before == key:
@@ -121,12 +122,12 @@ class Debezium:
 
     def delete(self, table: Table, old: Values, lsn: int, emit: Emit) -> bytes:
         key = table.key(old)
-        emit((table.topic, key, self._value(table, table.row(old), b"null", b"d", lsn)))
+        emit((table.topic, key, self._value(table, table.row(old), self.null, b"d", lsn)))
         emit((table.topic, key, None))
         return key
 
     def erase(self, table: Table, key: bytes, lsn: int, emit: Emit) -> None:
-        emit((table.topic, key, self._value(table, b"null", b"null", b"d", lsn)))
+        emit((table.topic, key, self._value(table, self.null, self.null, b"d", lsn)))
         emit((table.topic, key, None))
 
     def _value(self, table: Table, before: bytes, after: bytes, op: bytes, lsn: int) -> bytes:

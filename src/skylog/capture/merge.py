@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from skylog.capture.table import Table
+
 _WRAP: Final = 1 << 32
 _PAGE: Final = 8192
 _PAGE_HEADER: Final = 40
@@ -53,6 +55,7 @@ class Chunk(NamedTuple):
     high: int
     last_key: tuple[str, ...] | None
     is_last: bool
+    table: Table  # as its rows are encoded
 
 
 class SnapshotMerge:

@@ -52,6 +52,7 @@ class Column(NamedTuple):
     name: str
     type_oid: int
     is_key: bool
+    type_modifier: int = -1  # the precision of a numeric, for example; -1: none
 
 
 class Relation(NamedTuple):
@@ -99,6 +100,7 @@ Message = Begin | Commit | Relation | Insert | Update | Delete | Truncate | Othe
 
 _BEGIN: Final = struct.Struct(">QqI")
 _COMMIT: Final = struct.Struct(">xQQq")
+_TYPE: Final = struct.Struct(">Ii")
 _U32: Final = struct.Struct(">I")
 _U16: Final = struct.Struct(">H")
 _OLD: Final = b"KO"
@@ -176,8 +178,9 @@ def _relation(data: bytes, at: int) -> tuple[Relation, int]:
     for _ in range(count):
         is_key = bool(data[at] & 1)
         name, at = _text(data, at + 1)
-        columns.append(Column(name, _U32.unpack_from(data, at)[0], is_key))
-        at += 8  # the type, and its modifier
+        type_oid, type_modifier = _TYPE.unpack_from(data, at)
+        columns.append(Column(name, type_oid, is_key, type_modifier))
+        at += _TYPE.size
     return Relation(relation, schema or "pg_catalog", table, identity, tuple(columns)), at
 
 

@@ -5,17 +5,20 @@ smallint, integer, bigint            a number
 real, double precision               a number; "NaN", "Infinity", "-Infinity"
 timestamp, timestamptz               a string in ISO 8601; timestamptz in UTC: "2024-05-01T12:00:00.5Z"
 bytea                                a string in base64
+arrays of basic types                an array
 everything else                      a string: PostgreSQL's own text; numeric with all its digits
 """
 
 from __future__ import annotations
 
 import base64
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import orjson
 
+from skylog.capture.arrays import ELEMENTS, array_encoder
 from skylog.capture.pgoutput import UNCHANGED, Column, Value, Values
 
 Encode = Callable[[bytes], bytes]
@@ -60,6 +63,8 @@ def _timestamptz(value: bytes) -> bytes:
 
 def encoder_of(type_oid: int) -> Encode | None:
     """Return the function that turns a value of a type to JSON; None if its text is JSON already."""
+    if type_oid in ELEMENTS:
+        return array_encoder(encoder_of(ELEMENTS[type_oid]))
     if type_oid in _INTEGERS:
         return None
     if type_oid in _FLOATS:
@@ -67,38 +72,25 @@ def encoder_of(type_oid: int) -> Encode | None:
     return {_BOOL: _bool, _BYTEA: _bytea, _TIMESTAMP: _timestamp, _TIMESTAMPTZ: _timestamptz}.get(type_oid, _text)
 
 
-class RowEncoder:
+class Rows(ABC):
     """Encodes rows of a table, whole and by the columns of their key."""
+
+    value_prefix: bytes = b""
+    """What begins the envelope around rows."""
 
     def __init__(self, columns: Sequence[Column], key: Sequence[str]) -> None:
         names = [column.name for column in columns]
         self.columns = tuple(columns)
         self.key_names = tuple(key)
-        self._encoders = [encoder_of(column.type_oid) for column in columns]
-        self._template = _template(names)
         self._key_at = [names.index(name) for name in key]
-        self._key_encoders = [self._encoders[at] for at in self._key_at]
-        self._key_template = _template(key)
 
+    @abstractmethod
     def row(self, values: Sequence[Value]) -> bytes:
-        """Return a row as a JSON object. A value that is not known is written as Debezium does."""
-        return self._template % tuple(
-            [
-                b"null"
-                if value is None
-                else (UNAVAILABLE if type(value) is not bytes else value if encode is None else encode(value))
-                for encode, value in zip(self._encoders, values, strict=True)
-            ]
-        )
+        """Encode a row. A value that is not known is written as Debezium does."""
 
+    @abstractmethod
     def key(self, values: Sequence[Value]) -> bytes:
-        """Return the key of a row as a JSON object."""
-        return self._key_template % tuple(
-            [
-                value if encode is None else encode(value)
-                for encode, value in zip(self._key_encoders, self.key_values(values), strict=True)
-            ]
-        )
+        """Encode the key of a row."""
 
     def key_values(self, values: Sequence[Value]) -> list[bytes]:
         """Return the text of the columns of the key, which are never NULL."""
@@ -117,6 +109,35 @@ class RowEncoder:
             before if value is UNCHANGED and (is_whole or column.is_key) else value
             for column, before, value in zip(self.columns, old, new, strict=True)
         ]
+
+
+class JsonRows(Rows):
+    """Rows as JSON objects."""
+
+    def __init__(self, columns: Sequence[Column], key: Sequence[str]) -> None:
+        super().__init__(columns, key)
+        self._encoders = [encoder_of(column.type_oid) for column in columns]
+        self._template = _template([column.name for column in columns])
+        self._key_encoders = [self._encoders[at] for at in self._key_at]
+        self._key_template = _template(key)
+
+    def row(self, values: Sequence[Value]) -> bytes:
+        return self._template % tuple(
+            [
+                b"null"
+                if value is None
+                else (UNAVAILABLE if type(value) is not bytes else value if encode is None else encode(value))
+                for encode, value in zip(self._encoders, values, strict=True)
+            ]
+        )
+
+    def key(self, values: Sequence[Value]) -> bytes:
+        return self._key_template % tuple(
+            [
+                value if encode is None else encode(value)
+                for encode, value in zip(self._key_encoders, self.key_values(values), strict=True)
+            ]
+        )
 
 
 def _template(names: Sequence[str]) -> bytes:

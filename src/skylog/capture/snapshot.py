@@ -11,6 +11,7 @@ from skylog.capture.chunks import TableReader
 from skylog.capture.merge import Chunk, ChunkRow, SnapshotMerge
 from skylog.capture.position import Progress
 from skylog.capture.source import Source
+from skylog.capture.table import Table
 
 _PAUSE_S: Final = 0.2
 
@@ -18,7 +19,7 @@ _PAUSE_S: Final = 0.2
 class TakenChunk(NamedTuple):
     """Rows that are to be written now, and the progress of their table after them."""
 
-    table: str
+    table: Table
     rows: list[ChunkRow]
     progress: Progress
 
@@ -79,7 +80,7 @@ class Snapshot:
             del self._left[name]
         else:
             self._left[name] = progress
-        return TakenChunk(name, rows, progress)
+        return TakenChunk(chunk.table, rows, progress)
 
     def _is_settled(self) -> bool:
         if self._awaited_xid is not None and time.monotonic() - self._looked_s >= _PAUSE_S:

@@ -30,10 +30,10 @@ SELECT confirmed_flush_lsn::text, wal_status, active, database = current_databas
 FROM pg_replication_slots WHERE slot_name = %s
 """
 _DOMAINS: Final = """
-WITH RECURSIVE base(id, type) AS (
-    SELECT oid, typbasetype FROM pg_type WHERE oid = ANY(%s) AND typtype = 'd'
-    UNION ALL SELECT b.id, t.typbasetype FROM base b JOIN pg_type t ON t.oid = b.type AND t.typtype = 'd'
-) SELECT b.id, b.type FROM base b JOIN pg_type t ON t.oid = b.type WHERE t.typtype <> 'd'
+WITH RECURSIVE base(id, type, modifier) AS (
+    SELECT oid, typbasetype, typtypmod FROM pg_type WHERE oid = ANY(%s) AND typtype = 'd'
+    UNION ALL SELECT b.id, t.typbasetype, t.typtypmod FROM base b JOIN pg_type t ON t.oid = b.type AND t.typtype = 'd'
+) SELECT b.id, b.type, b.modifier FROM base b JOIN pg_type t ON t.oid = b.type WHERE t.typtype <> 'd'
 """
 _FIRST_OWN_TYPE: Final = 16384  # the types of PostgreSQL itself are below
 
@@ -167,10 +167,10 @@ class Source:
         ((xmin,),) = self._rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
         return int(xmin)
 
-    def base_types(self, type_oids: Iterable[int]) -> Mapping[int, int]:
-        """Return the base types of those types that are domains."""
+    def base_types(self, type_oids: Iterable[int]) -> Mapping[int, tuple[int, int]]:
+        """Return the base types of those types that are domains, with their modifiers."""
         own = [oid for oid in type_oids if oid >= _FIRST_OWN_TYPE]
-        return dict(self._rows(_DOMAINS, own)) if own else {}
+        return {oid: (base, modifier) for oid, base, modifier in self._rows(_DOMAINS, own)} if own else {}
 
     def _rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return self.connection.execute(query, parameters or None).fetchall()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from skylog.capture.pgoutput import Column, Relation
-from skylog.capture.rows import RowEncoder
+from skylog.capture.rows import JsonRows, Rows
 from skylog.errors import SkylogError
 
 
@@ -16,14 +16,32 @@ class CaptureError(SkylogError):
 class Table:
     """A table as its rows are at a moment. Another change of the table makes another one."""
 
-    __slots__ = ("key", "name", "row", "rows", "schema", "table", "topic")
+    __slots__ = ("key", "name", "row", "rows", "schema", "table", "topic", "value_prefix")
 
-    def __init__(self, prefix: str, schema: str, table: str, columns: Sequence[Column], key: Sequence[str]) -> None:
-        self.schema, self.table = schema, table
-        self.name = f"{schema}.{table}"
-        self.topic = topic_of(prefix, self.name)
-        self.rows = RowEncoder(columns, key)
-        self.row, self.key = self.rows.row, self.rows.key
+    def __init__(self, name: str, topic: str, rows: Rows) -> None:
+        self.schema, _, self.table = name.partition(".")
+        self.name, self.topic, self.rows = name, topic, rows
+        self.row, self.key, self.value_prefix = rows.row, rows.key, rows.value_prefix
+
+
+RowsOf = Callable[[str, Sequence[Column], Sequence[str]], Rows]
+"""Makes the rows of a table from its topic, its columns, and the names of those of its key."""
+
+
+def json_rows(_topic: str, columns: Sequence[Column], key: Sequence[str]) -> Rows:
+    return JsonRows(columns, key)
+
+
+class Tables:
+    """Makes the tables of a capture, in its format."""
+
+    def __init__(self, prefix: str, rows_of: RowsOf = json_rows) -> None:
+        self._prefix = prefix
+        self._rows_of = rows_of
+
+    def of(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> Table:
+        topic = topic_of(self._prefix, name)
+        return Table(name, topic, self._rows_of(topic, columns, key))
 
 
 def topic_of(prefix: str, name: str) -> str:
@@ -40,11 +58,13 @@ def no_key(name: str) -> CaptureError:
 def key_of(relation: Relation, primary_key: Sequence[str]) -> list[str]:
     """Return the columns of the key of a table: those that the stream names, unless it names them all (FULL).
 
-    Raises CaptureError if there is none.
+    They are in the order of the primary key, as in a snapshot. Raises CaptureError if there is none.
     """
     names = [column.name for column in relation.columns]
     if relation.identity == "d":
         found = [column.name for column in relation.columns if column.is_key]
+        if set(found) == set(primary_key):
+            found = list(primary_key)
     else:
         found = [name for name in primary_key if name in names]
     if not found:

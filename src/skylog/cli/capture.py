@@ -62,6 +62,18 @@ def run(
     envelope: Annotated[
         str, typer.Option("--envelope", metavar="debezium|plain", help="Values: Debezium's envelope, or plain rows.")
     ] = "debezium",
+    value_format: Annotated[
+        str, typer.Option("--format", metavar="json|avro", help="Keys and values: JSON, or Avro with --registry.")
+    ] = "json",
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            "--registry",
+            metavar="URL",
+            help="The schema registry, for --format avro; several by comma.",
+            show_default=False,
+        ),
+    ] = None,
     partitions: Annotated[
         int, typer.Option("--partitions", min=1, help="Partitions of topics that do not exist yet.")
     ] = 1,
@@ -84,7 +96,7 @@ def run(
     [bold]skylog capture postgresql://localhost/shop --tables public.users,public.orders --prefix shop[/]
     """
     _check_installed()
-    from skylog.capture.capture import CaptureSettings, EnvelopeName
+    from skylog.capture.capture import CaptureSettings, EnvelopeName, FormatName
     from skylog.capture.service import run_capture
 
     names = list(dict.fromkeys(name.strip() for name in tables.split(",") if name.strip()))
@@ -92,6 +104,10 @@ def run(
         raise typer.BadParameter(f"expected names such as public.users, got '{tables}'", param_hint="--tables")
     if envelope not in list(EnvelopeName):
         raise typer.BadParameter(f"expected debezium or plain, got '{envelope}'", param_hint="--envelope")
+    if value_format not in list(FormatName):
+        raise typer.BadParameter(f"expected json or avro, got '{value_format}'", param_hint="--format")
+    if (registry is None) is (value_format == FormatName.AVRO):
+        raise typer.BadParameter("--format avro and --registry URL belong together", param_hint="--registry")
     start_logging(log_level)
     settings = CaptureSettings(
         url,
@@ -102,6 +118,8 @@ def run(
         partitions,
         dict(parse_pairs(configs, "--config")),
         chunk_rows,
+        format=FormatName(value_format),
+        registry=registry,
     )
     shown = [_Shown(as_json).show]
     if metrics_port is not None:
