@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from skylog.metric import Metric
 from skylog.registry.changes import Change
-from skylog.registry.errors import RegistryError, invalid_schema, invalid_version, unprocessable
+from skylog.registry.errors import RegistryError, invalid_schema, invalid_version, too_large, unprocessable
+from skylog.registry.log.writer import MAX_RECORD_BYTES
 from skylog.registry.records import DEFAULT_KIND
 from skylog.registry.registry import Registry
 from skylog.registry.rest.forwarding import FORWARDED, POSITION, Forwarder
@@ -142,6 +143,8 @@ class Call:
         text, kind = given.get("schema"), given.get("schemaType") or DEFAULT_KIND
         if not isinstance(text, str) or not text.strip() or not isinstance(kind, str):
             raise invalid_schema("Empty schema")
+        if len(text) > MAX_RECORD_BYTES:  # it could not be stored, so it is not parsed
+            raise too_large(MAX_RECORD_BYTES)
         return GivenSchema(
             kind.upper(),
             text,
