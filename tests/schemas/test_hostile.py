@@ -16,12 +16,12 @@ SECONDS = 10.0
 TOO_COMPLEX = "too complex to be compared"
 
 
-def compare(kind: SchemaType, new: Any, old: Any) -> list[str]:
+def compare(kind: SchemaType, new: Any, old: Any, seconds: float = SECONDS) -> list[str]:
     """The problems of two schemas. The time is that of this thread, so other processes do not count."""
     reader, writer = parse(kind, json.dumps(new)), parse(kind, json.dumps(old))
     began = thread_time()
     found = incompatibilities(reader, writer)
-    assert thread_time() - began < SECONDS
+    assert thread_time() - began < seconds
     return found
 
 
@@ -48,9 +48,9 @@ def circle(size: int, kind: str) -> dict[str, Any]:
     return {"$ref": "#/definitions/d0", "definitions": definitions}
 
 
-@pytest.mark.parametrize("size", [4, 10])
+@pytest.mark.parametrize("size", [4, 8])
 def test_definitions_that_refer_to_each_other_are_compared_in_bounded_time(size: int) -> None:
-    assert compare(SchemaType.JSON, circle(size, "string"), circle(size, "integer"))
+    assert compare(SchemaType.JSON, circle(size, "string"), circle(size, "integer"), 3.0)
 
 
 def test_a_large_union_is_refused_before_it_takes_long() -> None:

@@ -39,23 +39,8 @@ class Pairs(Generic[Key, Found]):
 
     def compare(self, pair: Key, compare: Callable[[], list[Found]]) -> list[Found]:
         """The differences of a pair: those known, or those that `compare` finds. Raises TooComplexError."""
-        if self._is_comparing:
-            return self._once(pair, compare)
-        self._is_comparing = True
-        try:
+        if not self._is_comparing:
             return self._in_rounds(pair, compare)
-        finally:
-            self._is_comparing = False
-
-    def _in_rounds(self, pair: Key, compare: Callable[[], list[Found]]) -> list[Found]:
-        while True:
-            known = len(self._incompatible)
-            self._compatible.clear()
-            found = self._once(pair, compare)
-            if found or len(self._incompatible) == known:
-                return found
-
-    def _once(self, pair: Key, compare: Callable[[], list[Found]]) -> list[Found]:
         if pair in self._incompatible:
             return self._incompatible[pair]
         if pair in self._compatible:
@@ -72,3 +57,15 @@ class Pairs(Generic[Key, Found]):
                 self._compatible.pop(relying, None)
             self._incompatible[pair] = found[:MAX_FOUND]
         return found[:MAX_FOUND]
+
+    def _in_rounds(self, pair: Key, compare: Callable[[], list[Found]]) -> list[Found]:
+        self._is_comparing = True
+        try:
+            while True:
+                known = len(self._incompatible)
+                self._compatible.clear()
+                found = self.compare(pair, compare)
+                if found or len(self._incompatible) == known:
+                    return found
+        finally:
+            self._is_comparing = False
