@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
@@ -16,6 +16,7 @@ from skylog.capture.source import Source
 from skylog.capture.table import CaptureError, Table
 
 _BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_GENERATED: Final = b"SELECT attname FROM pg_attribute WHERE attrelid = $1::regclass AND attgenerated <> ''"
 
 
 class TableReader:
@@ -50,11 +51,12 @@ class TableReader:
         _run(session, _BEGIN)
         try:
             visible = _run(session, b"SELECT pg_current_snapshot()").get_value(0, 0) or b""
+            generated = _run(session, _GENERATED, [_regclass(name).as_bytes(self._connection)])
             result = _run(session, query, [value.encode() for value in after or ()])
         finally:
             _run(session, b"COMMIT")
         high = _run(session, b"SELECT pg_current_wal_insert_lsn()").get_value(0, 0) or b""
-        rows, last = self._rows_of(name, key, result)
+        rows, last = self._rows_of(name, key, result, {generated.get_value(at, 0) for at in range(generated.ntuples)})
         return Chunk(
             rows,
             VisibleTransactions.parse(visible.decode()),
@@ -64,22 +66,22 @@ class TableReader:
         )
 
     def _rows_of(
-        self, name: str, key: Sequence[str], result: pq.abc.PGresult
+        self, name: str, key: Sequence[str], result: pq.abc.PGresult, generated: Collection[bytes | None]
     ) -> tuple[list[ChunkRow], tuple[str, ...] | None]:
-        assert self._connection is not None
-        table = self._table(name, key, result)
+        # The stream has no generated columns, so the snapshot has none either.
+        places = [at for at in range(result.nfields) if result.fname(at) not in generated]
+        table = self._table(name, key, result, places)
         rows = []
         values: Values = []
         for at in range(result.ntuples):
-            values = [result.get_value(at, column) for column in range(result.nfields)]
+            values = [result.get_value(at, column) for column in places]
             rows.append(ChunkRow(table.key(values), table.row(values)))
         last = tuple(value.decode() for value in table.rows.key_values(values)) if rows else None
         return rows, last
 
-    def _table(self, name: str, key: Sequence[str], result: pq.abc.PGresult) -> Table:
-        assert self._connection is not None
-        names = [(result.fname(at) or b"").decode() for at in range(result.nfields)]
-        oids = [result.ftype(at) for at in range(result.nfields)]
+    def _table(self, name: str, key: Sequence[str], result: pq.abc.PGresult, places: Sequence[int]) -> Table:
+        names = [(result.fname(at) or b"").decode() for at in places]
+        oids = [result.ftype(at) for at in places]
         # The type of a column of a result is never a domain: PostgreSQL sends its base type.
         columns = [Column(column, oid, column in key) for column, oid in zip(names, oids, strict=True)]
         schema, _, table = name.partition(".")
@@ -116,8 +118,12 @@ def _chunk_query(name: str, key: Sequence[str], is_later: bool, rows: int) -> sq
     parameters = sql.SQL(", ").join(sql.SQL(f"${at}") for at in range(1, len(key) + 1))
     where = sql.SQL("WHERE ({}) > ({})").format(columns, parameters) if is_later else sql.SQL("")
     return sql.SQL("SELECT * FROM {} {} ORDER BY {} LIMIT {}").format(
-        sql.Identifier(*name.split(".", 1)), where, columns, sql.Literal(rows)
+        _regclass(name), where, columns, sql.Literal(rows)
     )
+
+
+def _regclass(name: str) -> sql.Identifier:
+    return sql.Identifier(*name.split(".", 1))
 
 
 def _run(session: pq.abc.PGconn, query: bytes, parameters: Sequence[bytes] = ()) -> pq.abc.PGresult:
