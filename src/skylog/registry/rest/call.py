@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_VERSION: Final = 2**31 - 1
+MAX_DIGITS: Final = 100
 LATEST: Final = "latest"
 CONTEXT: Final = "skylog_registry_context"
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -94,14 +95,14 @@ class Call:
         text = self.path("version")
         if text in (LATEST, "-1"):
             return None
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_VERSION):
+        if not (_is_number(text) and 1 <= int(text) <= MAX_VERSION):
             raise invalid_version(text)
         return int(text)
 
     def number(self, name: str) -> int:
         """Return a number in the path. Raises RegistryError."""
         text = self.path(name)
-        if not (text.isascii() and text.isdigit() and int(text) <= MAX_VERSION):
+        if not (_is_number(text) and int(text) <= MAX_VERSION):
             raise RegistryError(404, "HTTP 404 Not Found")
         return int(text)
 
@@ -175,13 +176,17 @@ class Call:
         return Response(made.body, made.status, {}, CONTENT_TYPE)
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+
+
 def _references(given: Any) -> tuple[Reference, ...]:
     try:
         found = [(each["name"], each["subject"], each["version"]) for each in given or ()]
     except (KeyError, TypeError):
         raise unprocessable("each of 'references' needs a name, a subject and a version") from None
     for name, subject, version in found:
-        if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
+        if not isinstance(name, str) or not isinstance(subject, str) or type(version) is not int:
             raise unprocessable("each of 'references' needs a name, a subject and a version that is a number")
     return tuple(Reference(*each) for each in found)
 
