@@ -257,6 +257,7 @@ def test_a_table_without_a_primary_key_is_refused_with_the_fix(database: str, ca
     [
         ("SELECT 1", "there is no table public.t"),
         ("CREATE VIEW t AS SELECT 1", "not a table"),
+        ("CREATE TABLE t (a int, id int GENERATED ALWAYS AS (a) STORED PRIMARY KEY)", "has a generated column"),
         ("CREATE UNLOGGED TABLE t (id int PRIMARY KEY)", "ALTER TABLE public.t SET LOGGED"),
         (
             "CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t REPLICA IDENTITY NOTHING",

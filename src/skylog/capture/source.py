@@ -21,7 +21,9 @@ _TABLES: Final = """
 SELECT n.nspname || '.' || c.relname AS name, c.relkind, c.relreplident, c.relpersistence,
     (SELECT array_agg(a.attname ORDER BY k.n) FROM pg_index i, unnest(i.indkey::int[]) WITH ORDINALITY AS k(number, n),
         pg_attribute a WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.number),
-    (SELECT i.indisprimary FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident), n.nspname
+    (SELECT i.indisprimary FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident), n.nspname,
+    EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey)
+        WHERE i.indrelid = c.oid AND i.indisprimary AND a.attgenerated <> '')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname || '.' || c.relname = ANY(%s)
 """
 _SLOT: Final = """
@@ -86,7 +88,7 @@ class Source:
         for name in tables:
             if name not in found:
                 raise CaptureError(f"there is no table {name} in the database: name tables as SCHEMA.TABLE")
-            kind, identity, persistence, key, is_primary, schema = found[name]
+            kind, identity, persistence, key, is_primary, schema, is_generated = found[name]
             if "." in schema:
                 raise CaptureError(f"{name}: a schema with a dot in its name cannot be captured; rename it")
             if kind not in ("r", "p"):
@@ -95,6 +97,11 @@ class Source:
                 raise CaptureError(f"the changes of the table {name} are not logged: ALTER TABLE {name} SET LOGGED")
             if not key:
                 raise no_key(name)
+            if is_generated:
+                raise CaptureError(
+                    f"the primary key of the table {name} has a generated column, which PostgreSQL does not log: "
+                    "choose another primary key, or leave the table out of --tables"
+                )
             if identity == "n" or (identity == "i" and not is_primary):
                 raise CaptureError(
                     f"the replica identity of the table {name} is not its primary key: "
