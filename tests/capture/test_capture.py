@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -259,6 +260,7 @@ def test_a_table_without_a_primary_key_is_refused_with_the_fix(database: str, ca
     [
         ("SELECT 1", "there is no table public.t"),
         ("CREATE VIEW t AS SELECT 1", "not a table"),
+        ("CREATE TABLE t (a int, id int GENERATED ALWAYS AS (a) STORED PRIMARY KEY)", "has a generated column"),
         ("CREATE UNLOGGED TABLE t (id int PRIMARY KEY)", "ALTER TABLE public.t SET LOGGED"),
         (
             "CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t REPLICA IDENTITY NOTHING",
@@ -272,6 +274,34 @@ def test_what_cannot_be_captured_is_refused_with_the_fix(
     execute(database, statement)
     with pytest.raises(CaptureError, match=words):
         captured("public.t").catch_up()
+
+
+def test_generated_columns_are_in_no_row(database: str, captured: Make) -> None:
+    execute(database, 'CREATE TABLE "T" ("Id" int PRIMARY KEY, twice int GENERATED ALWAYS AS ("Id" * 2) STORED, v int)')
+    execute(database, 'INSERT INTO "T" ("Id", v) VALUES (1, 1)')
+    capture = captured("public.T", envelope=EnvelopeName.PLAIN)
+    capture.catch_up()
+    execute(database, 'UPDATE "T" SET v = 2')
+    capture.catch_up()
+    assert [event.value for event in capture.events("public.T")] == [{"Id": 1, "v": 1}, {"Id": 1, "v": 2}]
+
+
+def test_a_user_without_the_right_to_replicate_is_refused_with_the_fix(database: str, captured: Make) -> None:
+    user = f"U{uuid.uuid4().hex[:8]}"
+    execute(database, "CREATE TABLE t (id int PRIMARY KEY)", f'CREATE ROLE "{user}" LOGIN')
+    with psycopg.connect(database) as connection:
+        name = connection.info.dbname
+    execute(database, f'GRANT CREATE ON DATABASE {name} TO "{user}"', f'ALTER TABLE t OWNER TO "{user}"')
+    capture = captured("public.t")
+    capture.settings = replace(capture.settings, url=database.replace("postgres@", f"{user}@"))
+    with pytest.raises(CaptureError, match=f'ALTER ROLE "{user}" REPLICATION'):
+        capture.catch_up()
+
+
+def test_a_schema_with_a_dot_is_refused(database: str, captured: Make) -> None:
+    execute(database, 'CREATE SCHEMA "a.b"', 'CREATE TABLE "a.b".t (id int PRIMARY KEY)')
+    with pytest.raises(CaptureError, match=r"a\.b\.t: a schema with a dot"):
+        captured("a.b.t").catch_up()
 
 
 def test_a_slot_that_is_gone_is_an_error_and_a_new_capture_leaves_no_row_behind(database: str, captured: Make) -> None:

@@ -89,11 +89,30 @@ def test_objects_are_sent_as_framed_avro_and_names_stay_json(registry: RegistryP
     events.close()
 
 
+@dataclass
+class Comment:
+    answer: Comment | None = None
+
+
+@dataclass
+class Measured:
+    value: float
+
+
+def _circle() -> Comment:
+    made = Comment()
+    made.answer = made
+    return made
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
         (PostCreate("1", "x"), "event post.create: field 'id' takes an int of at most 64 bits, got str '1'"),  # type: ignore[arg-type]
         (object(), "a object is no event"),
+        (_circle(), "event comment: an object contains itself, or is nested too deeply"),
+        (Measured(10**400), "event measured: field 'value' takes a float, got int 1000"),
+        (Measured(10**5000), "event measured: field 'value' takes a float, got int that cannot be shown: ValueError"),
     ],
 )
 def test_what_does_not_fit_is_refused_where_it_is_fired(value: object, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -257,3 +258,25 @@ def test_a_schema_that_does_not_fit_into_a_record_is_refused(api: Api, subject: 
 def test_what_is_not_json_is_refused(api: Api) -> None:
     response = api.client.post("/subjects/s/versions", content=b"{")
     assert (response.status_code, response.json()["error_code"]) == (400, 400)
+
+
+def test_numbers_of_any_length_are_answered(api: Api, subject: str) -> None:
+    digits = "9" * 5000
+    assert api.fails("GET", f"/subjects/{subject}/versions/{digits}") == 42202
+    assert api.fails("GET", f"/schemas/ids/{digits}") == 404
+    references = [{"name": "a", "subject": subject, "version": True}]
+    assert api.fails("POST", f"/subjects/{subject}/versions", {"schema": AVRO_INT, "references": references}) == 422
+
+
+def test_hostile_schemas_are_refused_and_hold_up_nobody(api: Api, subject: str) -> None:
+    path = f"/subjects/{subject}/versions"
+    for text in ('{"items":' * 10_000 + "{}" + "}" * 10_000, r'{"title": "\ud800"}', '{"minimum": ' + "9" * 5000 + "}"):
+        assert api.fails("POST", path, {"schema": text, "schemaType": "JSON"}) == 42201
+    objects = [{"type": "object", "properties": {f"p{i}": {}}} for i in range(300)]
+    api.register(subject, json.dumps({"anyOf": objects}), schemaType="JSON")
+    with ThreadPoolExecutor(1) as pool:
+        new = {"schema": json.dumps({"anyOf": objects, "title": "x"}), "schemaType": "JSON"}
+        refused = pool.submit(api.fails, "POST", path, new)
+        assert api.get(path) == [1]
+        api.register(f"{subject}-other")
+        assert refused.result() == 409

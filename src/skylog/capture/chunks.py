@@ -16,6 +16,7 @@ from skylog.capture.source import Source
 from skylog.capture.table import CaptureError, Table, Tables
 
 _BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_GENERATED: Final = b"SELECT attname FROM pg_attribute WHERE attrelid = $1::regclass AND attgenerated <> ''"
 
 
 class TableReader:
@@ -50,12 +51,14 @@ class TableReader:
         _run(session, _BEGIN)
         try:
             visible = _run(session, b"SELECT pg_current_snapshot()").get_value(0, 0) or b""
+            generated = _run(session, _GENERATED, [_regclass(name).as_bytes(self._connection)])
             result = _run(session, query, [value.encode() for value in after or ()])
         finally:
             _run(session, b"COMMIT")
         high = _run(session, b"SELECT pg_current_wal_insert_lsn()").get_value(0, 0) or b""
-        table = table_of_result(self._tables, name, key, result)
-        rows, last = _rows_of(table, result)
+        places = _streamed_places(result, generated)
+        table = table_of_result(self._tables, name, key, result, places)
+        rows, last = _rows_of(table, result, places)
         return Chunk(
             rows,
             VisibleTransactions.parse(visible.decode()),
@@ -68,17 +71,28 @@ class TableReader:
 
 def current_table(source: Source, tables: Tables, name: str, key: Sequence[str]) -> Table:
     """Return a table as it is now."""
+    connection = source.connection
     query = sql.SQL("SELECT * FROM {} LIMIT 0").format(sql.Identifier(*name.split(".", 1)))
-    return table_of_result(tables, name, key, _run(source.connection.pgconn, query.as_bytes(source.connection)))
+    generated = _run(connection.pgconn, _GENERATED, [_regclass(name).as_bytes(connection)])
+    result = _run(connection.pgconn, query.as_bytes(connection))
+    return table_of_result(tables, name, key, result, _streamed_places(result, generated))
 
 
-def table_of_result(tables: Tables, name: str, key: Sequence[str], result: pq.abc.PGresult) -> Table:
+def table_of_result(
+    tables: Tables, name: str, key: Sequence[str], result: pq.abc.PGresult, places: Sequence[int]
+) -> Table:
     """Return a table as a result of a query shows it. The types are no domains: PostgreSQL sends their base types."""
     columns = []
-    for at in range(result.nfields):
+    for at in places:
         column = (result.fname(at) or b"").decode()
         columns.append(Column(column, result.ftype(at), column in key, result.fmod(at)))
     return tables.of(name, columns, key)
+
+
+def _streamed_places(result: pq.abc.PGresult, generated: pq.abc.PGresult) -> list[int]:
+    """Return the places of the columns that the stream has: those that are not generated."""
+    left_out = {generated.get_value(at, 0) for at in range(generated.ntuples)}
+    return [at for at in range(result.nfields) if result.fname(at) not in left_out]
 
 
 def missing_values(source: Source) -> Callable[[Table, Values], Values]:
@@ -106,12 +120,14 @@ def missing_values(source: Source) -> Callable[[Table, Values], Values]:
     return read
 
 
-def _rows_of(table: Table, result: pq.abc.PGresult) -> tuple[list[ChunkRow], tuple[str, ...] | None]:
+def _rows_of(
+    table: Table, result: pq.abc.PGresult, places: Sequence[int]
+) -> tuple[list[ChunkRow], tuple[str, ...] | None]:
     """Return the rows of a result and the text of the last key."""
     rows = []
     values: Values = []
     for at in range(result.ntuples):
-        values = [result.get_value(at, column) for column in range(result.nfields)]
+        values = [result.get_value(at, column) for column in places]
         rows.append(ChunkRow(table.key(values), table.row(values)))
     last = tuple(value.decode() for value in table.rows.key_values(values)) if rows else None
     return rows, last
@@ -122,8 +138,12 @@ def _chunk_query(name: str, key: Sequence[str], is_later: bool, rows: int) -> sq
     parameters = sql.SQL(", ").join(sql.SQL(f"${at}") for at in range(1, len(key) + 1))
     where = sql.SQL("WHERE ({}) > ({})").format(columns, parameters) if is_later else sql.SQL("")
     return sql.SQL("SELECT * FROM {} {} ORDER BY {} LIMIT {}").format(
-        sql.Identifier(*name.split(".", 1)), where, columns, sql.Literal(rows)
+        _regclass(name), where, columns, sql.Literal(rows)
     )
+
+
+def _regclass(name: str) -> sql.Identifier:
+    return sql.Identifier(*name.split(".", 1))
 
 
 def _run(session: pq.abc.PGconn, query: bytes, parameters: Sequence[bytes] = ()) -> pq.abc.PGresult:

@@ -21,7 +21,9 @@ _TABLES: Final = """
 SELECT n.nspname || '.' || c.relname AS name, c.relkind, c.relreplident, c.relpersistence,
     (SELECT array_agg(a.attname ORDER BY k.n) FROM pg_index i, unnest(i.indkey::int[]) WITH ORDINALITY AS k(number, n),
         pg_attribute a WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.number),
-    (SELECT i.indisprimary FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
+    (SELECT i.indisprimary FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident), n.nspname,
+    EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey)
+        WHERE i.indrelid = c.oid AND i.indisprimary AND a.attgenerated <> '')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname || '.' || c.relname = ANY(%s)
 """
 _SLOT: Final = """
@@ -86,13 +88,20 @@ class Source:
         for name in tables:
             if name not in found:
                 raise CaptureError(f"there is no table {name} in the database: name tables as SCHEMA.TABLE")
-            kind, identity, persistence, key, is_primary = found[name]
+            kind, identity, persistence, key, is_primary, schema, is_generated = found[name]
+            if "." in schema:
+                raise CaptureError(f"{name}: a schema with a dot in its name cannot be captured; rename it")
             if kind not in ("r", "p"):
                 raise CaptureError(f"{name} is not a table: only tables have changes")
             if persistence != "p":
                 raise CaptureError(f"the changes of the table {name} are not logged: ALTER TABLE {name} SET LOGGED")
             if not key:
                 raise no_key(name)
+            if is_generated:
+                raise CaptureError(
+                    f"the primary key of the table {name} has a generated column, which PostgreSQL does not log: "
+                    "choose another primary key, or leave the table out of --tables"
+                )
             if identity == "n" or (identity == "i" and not is_primary):
                 raise CaptureError(
                     f"the replica identity of the table {name} is not its primary key: "
@@ -141,7 +150,15 @@ class Source:
 
     def create_slot(self) -> int:
         """Create the slot. Return where its stream begins."""
-        ((lsn,),) = self._rows("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", self.name)
+        query = "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
+        try:
+            ((lsn,),) = self._rows(query, self.name)
+        except psycopg.errors.InsufficientPrivilege as error:
+            user = self.connection.info.user
+            raise CaptureError(
+                f"the user {user} may not read the changes of the database: as a superuser, run "
+                f"{sql.SQL('ALTER ROLE {} REPLICATION').format(sql.Identifier(user)).as_string(self.connection)}"
+            ) from error
         return parse_lsn(lsn)
 
     def drop(self) -> list[str]:

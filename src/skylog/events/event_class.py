@@ -91,6 +91,8 @@ class EventClass:
             attributes = self._convert(value)
         except MisfitError as error:
             raise EventError(f"event {self.name}: {error}") from None
+        except RecursionError:
+            raise EventError(f"event {self.name}: an object contains itself, or is nested too deeply") from None
         actor = None if user is None else actor_of(user)
         record = {
             "id": f"{timestamp_ms:012x}{os.urandom(10).hex()}",

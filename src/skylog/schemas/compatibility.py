@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skylog.schemas.difference import Difference
+from skylog.schemas.pairs import TooComplexError
 from skylog.schemas.schema import Schema, SchemaType
 
 DIFFERENT_TYPE = "Incompatible because of different schema type"
@@ -38,3 +39,8 @@ def incompatibilities(
         return [difference.message(reader_is, writer_is) for difference in differences(reader, writer)]
     except RecursionError:
         return [f"The {reader_is} and the {writer_is} schema are nested too deeply to be compared"]
+    except TooComplexError:
+        return [
+            f"The {reader_is} and the {writer_is} schema are too complex to be compared: split them into several, or "
+            "set the compatibility level to NONE"
+        ]

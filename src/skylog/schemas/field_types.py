@@ -38,7 +38,10 @@ class MisfitError(SkylogError):
         return self
 
     def _text(self) -> str:
-        shown = repr(self.got)
+        try:
+            shown = repr(self.got)
+        except Exception as error:  # the application's code, or an int of thousands of digits
+            shown = f"that cannot be shown: {type(error).__name__}"
         got = f"{type(self.got).__name__} {shown if len(shown) <= 60 else shown[:57] + '...'}"
         return f"field '{self.path}' takes {self.expected}, got {got}"
 
@@ -68,7 +71,10 @@ def _long(value: Any) -> int:
 
 def _double(value: Any) -> float:
     if isinstance(value, (float, int)) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise MisfitError("a float", value) from None  # an int of hundreds of digits
     raise MisfitError("a float", value)
 
 

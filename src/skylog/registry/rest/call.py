@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from skylog.metric import Metric
 from skylog.registry.changes import Change
-from skylog.registry.errors import RegistryError, invalid_schema, invalid_version, unprocessable
+from skylog.registry.errors import RegistryError, invalid_schema, invalid_version, too_large, unprocessable
+from skylog.registry.log.writer import MAX_RECORD_BYTES
 from skylog.registry.records import DEFAULT_KIND
 from skylog.registry.registry import Registry
 from skylog.registry.rest.forwarding import FORWARDED, POSITION, Forwarder
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_VERSION: Final = 2**31 - 1
+MAX_DIGITS: Final = 100
 LATEST: Final = "latest"
 CONTEXT: Final = "skylog_registry_context"
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -93,14 +95,14 @@ class Call:
         text = self.path("version")
         if text in (LATEST, "-1"):
             return None
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_VERSION):
+        if not (_is_number(text) and 1 <= int(text) <= MAX_VERSION):
             raise invalid_version(text)
         return int(text)
 
     def number(self, name: str) -> int:
         """Return a number in the path. Raises RegistryError."""
         text = self.path(name)
-        if not (text.isascii() and text.isdigit() and int(text) <= MAX_VERSION):
+        if not (_is_number(text) and int(text) <= MAX_VERSION):
             raise RegistryError(404, "HTTP 404 Not Found")
         return int(text)
 
@@ -142,6 +144,8 @@ class Call:
         text, kind = given.get("schema"), given.get("schemaType") or DEFAULT_KIND
         if not isinstance(text, str) or not text.strip() or not isinstance(kind, str):
             raise invalid_schema("Empty schema")
+        if len(text) > MAX_RECORD_BYTES:  # it could not be stored, so it is not parsed
+            raise too_large(MAX_RECORD_BYTES)
         return GivenSchema(
             kind.upper(),
             text,
@@ -172,13 +176,17 @@ class Call:
         return Response(made.body, made.status, {}, CONTENT_TYPE)
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+
+
 def _references(given: Any) -> tuple[Reference, ...]:
     try:
         found = [(each["name"], each["subject"], each["version"]) for each in given or ()]
     except (KeyError, TypeError):
         raise unprocessable("each of 'references' needs a name, a subject and a version") from None
     for name, subject, version in found:
-        if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
+        if not isinstance(name, str) or not isinstance(subject, str) or type(version) is not int:
             raise unprocessable("each of 'references' needs a name, a subject and a version that is a number")
     return tuple(Reference(*each) for each in found)
 

@@ -64,10 +64,14 @@ def largest_matching(edges: Sequence[Sequence[int]]) -> int:
     owners: dict[int, int] = {}
 
     def assign(left: int, tried: set[int]) -> bool:
+        free = next((right for right in edges[left] if right not in owners), None)
+        if free is not None:
+            owners[free] = left
+            return True
         for right in edges[left]:
             if right not in tried:
                 tried.add(right)
-                if right not in owners or assign(owners[right], tried):
+                if assign(owners[right], tried):
                     owners[right] = left
                     return True
         return False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from decimal import Decimal
+from collections.abc import Hashable, Iterator
+from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from skylog.schemas.json_schema.shapes import Found, Shape
@@ -77,31 +77,25 @@ def number_differences(original: Shape, update: Shape) -> Iterator[Found]:
 
 
 def _divides(part: float, whole: float) -> bool:
-    return Decimal(str(whole)) % Decimal(str(part)) == 0
+    return Fraction(str(whole)) % Fraction(str(part)) == 0
 
 
 def enum_differences(original: Shape, update: Shape) -> Iterator[Found]:
-    before, after = original.get("enum"), update.get("enum")
-    if all(_contains(after, value) for value in before):
-        return
-    narrowed = all(_contains(before, value) for value in after)
-    yield "ENUM_ARRAY_NARROWED" if narrowed else "ENUM_ARRAY_CHANGED", ("enum",)
+    before, after = (frozenset(map(_frozen, shape.get("enum"))) for shape in (original, update))
+    if not before <= after:
+        yield "ENUM_ARRAY_NARROWED" if after <= before else "ENUM_ARRAY_CHANGED", ("enum",)
 
 
 def const_differences(original: Shape, update: Shape) -> Iterator[Found]:
-    if not _same(original.get("const"), update.get("const")):
+    if _frozen(original.get("const")) != _frozen(update.get("const")):
         yield "ENUM_ARRAY_CHANGED", ("const",)
 
 
-def _contains(values: list[Any], value: Any) -> bool:
-    return any(_same(value, other) for other in values)
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON: true is not 1."""
-    match one, other:
-        case list(), list():
-            return len(one) == len(other) and all(map(_same, one, other))
-        case dict(), dict():
-            return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+def _frozen(value: Any) -> Hashable:
+    """Equal for what is equal as JSON: 1 is 1.0, but true is not 1."""
+    match value:
+        case list():
+            return "array", tuple(map(_frozen, value))
+        case dict():
+            return "object", frozenset((name, _frozen(each)) for name, each in value.items())
+    return isinstance(value, bool), value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
 
 import re2
 
@@ -10,6 +12,10 @@ from skylog.schemas.json_schema.combinations import Compare
 from skylog.schemas.json_schema.content import Model, below, model, model_differences
 from skylog.schemas.json_schema.nodes import Node, Raw
 from skylog.schemas.json_schema.shapes import EMPTY, FALSE, Found, Shape, shape_of
+from skylog.schemas.pairs import TooComplexError
+
+MAX_MATCHES: Final = 500_000
+"""Names that are matched with patterns, for two objects. It takes a second."""
 
 
 def object_differences(original: Shape, update: Shape, compare: Compare) -> Iterator[Found]:
@@ -44,6 +50,9 @@ def _has_default(node: Node) -> bool:
 
 def _properties(original: Shape, update: Shape, compare: Compare) -> Iterator[Found]:
     before, after = original.get("properties", {}), update.get("properties", {})
+    patterns = len(original.get("patternProperties", ())) + len(update.get("patternProperties", ()))
+    if patterns * len({*before, *after}) > MAX_MATCHES:
+        raise TooComplexError
     for name in dict.fromkeys((*before, *after)):
         if name not in after:
             found = _removed(original.child(before[name]), _beyond(update, name), compare)
@@ -96,10 +105,16 @@ def _beyond(shape: Shape, name: str) -> Model:
 
 def _matches(pattern: str, name: str) -> bool:
     """Whether a property has a name that the pattern describes. A pattern that re2 does not know describes none."""
+    compiled = _compile(pattern)
+    return compiled is not None and compiled.search(name) is not None
+
+
+@lru_cache(2000)
+def _compile(pattern: str) -> Any:
     try:
-        return re2.search(pattern, name) is not None
+        return re2.compile(pattern)
     except re2.error:
-        return False
+        return None
 
 
 def _dependencies(original: Shape, update: Shape, compare: Compare) -> Iterator[Found]:
