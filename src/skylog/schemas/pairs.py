@@ -52,9 +52,9 @@ class Pairs(Generic[Key, Found]):
         self._compatible[pair] = None
         found = compare()
         if found:
-            since = before if self._comparisons < MAX_FORGETFUL else len(self._compatible)
-            for relying in [pair, *islice(self._compatible, since, None)]:
-                self._compatible.pop(relying, None)
+            relying = islice(self._compatible, before, None) if self._comparisons < MAX_FORGETFUL else (pair,)
+            for each in list(relying):  # the pair is the first of them
+                del self._compatible[each]
             self._incompatible[pair] = found[:MAX_FOUND]
         return found[:MAX_FOUND]
 
