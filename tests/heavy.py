@@ -1,8 +1,8 @@
-"""What is slow by nature: Spark, JVMs, browsers, clients of other languages, kills under load, clusters of processes,
-and files of tests that start many brokers.
+"""The tests that are slow by nature: Spark, JVMs, browsers, clients of other languages, kills under load, clusters of
+processes, and files that start many brokers.
 
-`pytest --quick`, which is `make quick`, leaves it out. Otherwise it is begun first and in this order, the longest
-first: what takes minutes must not be what one of two workers begins last.
+`pytest --quick`, which `make quick` runs, skips them. A whole run starts with them, in this order, the longest first,
+so that no worker is left with a test of minutes at the end.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Plan:
         self._part = part
         self._begin: Begin | None = None
         self._messages = 0  # changes of the transaction that is being streamed
-        self._skipped = 0  # so many of them are in the log
+        self._skipped = 0  # how many of them are already in the log
         self._is_known = False  # all of them are
 
     @property
@@ -74,7 +74,7 @@ class Plan:
             self.lsn = max(self.lsn, lsn)
 
     def is_due(self, records: int, open_s: float, *, is_idle: bool) -> bool:
-        """Return whether to commit a transaction of the log, with so many records, that was begun `open_s` ago.
+        """Return whether to commit a transaction of the log that has `records` records and began `open_s` ago.
 
         `is_idle`: PostgreSQL has sent nothing more yet.
         """

@@ -96,7 +96,7 @@ async def _start_producers(world: World, name: str) -> None:
 
 
 def _coordinator(world: World, transactional_id: str) -> tuple[TopicPartition, int] | None:
-    """Return the partition of a transactional id and the broker that leads it; None if nobody knows."""
+    """Return the partition of a transactional id and the broker that leads it; None if it has no leader."""
     topic = world.topics().get(TRANSACTION_STATE_TOPIC)
     if topic is None:
         return None

@@ -35,8 +35,8 @@ def bounded_delay_s(bucket: TokenBucket, now_s: float) -> float:
 class FetchThrottle:
     """Holds back the throttled partitions that a broker fetches from one leader. The bucket is that of all leaders.
 
-    What a fetch may return is taken from the bucket when it is sent, and what it did not return is given back. So many
-    partitions that are fetched at once do not exceed the rate. `release` is called with those to fetch now.
+    What a fetch may return is taken from the bucket when it is sent, and what it did not return is given back. So the
+    rate holds however many partitions are fetched at once. `release` is called with those to fetch now.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What `skylog serve` can be told. `command` describes the options to users."""
+"""The options of `skylog serve`, parsed. `command` describes them to users."""
 
 from __future__ import annotations
 
