@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from pathlib import Path
@@ -74,20 +73,25 @@ def test_a_round_is_over_when_the_flush_policy_is_kept(tmp_path: Path) -> None:
         assert disk.finished > finished
 
 
+async def _start(publisher: MetricsTopic) -> None:
+    publisher.start()
+
+
 def test_all_brokers_of_a_cluster_publish_to_the_leader_of_the_topic(tmp_path: Path) -> None:
     with LocalCluster(tmp_path) as cluster:
-
-        async def publish_at_once() -> None:
-            await asyncio.gather(*(MetricsTopic(broker).publish() for broker in cluster.brokers.values()))
 
         def published_by() -> set[int]:
             messages = consume(f"127.0.0.1:{cluster.ports[1]}", METRICS_TOPIC)
             return {json.loads(message.value or b"")["node_id"] for message in messages}
 
-        publisher = cluster.look(3, MetricsTopic)
-        cluster.run(publisher.publish())
-        cluster.run(publish_at_once())
-        assert published_by() == {1, 2, 3}
+        publishers = [cluster.look(each, lambda broker: MetricsTopic(broker, interval_s=0.05)) for each in (1, 2, 3)]
+        for publisher in publishers:
+            cluster.run(_start(publisher))
+        until(lambda: METRICS_TOPIC in cluster.brokers[1].metadata.image.topics, "the topic")
+        until(lambda: published_by() == {1, 2, 3}, "metrics of all brokers")
+        assert [publisher.failures for publisher in publishers] == [0, 0, 0]
+        for publisher in publishers:
+            cluster.run(publisher.stop())
 
 
 def test_too_few_brokers_to_create_the_topic_are_no_failure_for_a_while(tmp_path: Path) -> None:
