@@ -12,9 +12,10 @@ import pytest
 from skylog.broker import ServerConfig, cluster_member, standalone_broker
 from skylog.broker.cluster_member import ClusterMember
 from skylog.cluster import ClusterMetadata, EmbeddedStore, SessionExpiredError
+from skylog.cluster.client_quotas import QUOTAS
 from skylog.cluster.image import NO_LEADER
-from skylog.cluster.metadata import INCARNATIONS
-from skylog.cluster.store import Operation
+from skylog.cluster.metadata import BROKERS, INCARNATIONS, TOPICS
+from skylog.cluster.store import Operation, Watcher
 from skylog.errors import SkylogError
 
 from .loop_cluster import GatedSession, LoopCluster, soon
@@ -312,6 +313,57 @@ def test_a_session_that_expires_while_a_broker_joins_again_does_not_keep_it_out(
                 await asyncio.sleep(0.05)
             await cluster.sessions[1].expire()
             await soon(lambda: 1 in cluster.brokers[1].metadata.image.brokers, "the registration")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("step", [INCARNATIONS, QUOTAS, TOPICS, f"after {TOPICS}", BROKERS, f"after {BROKERS}"])
+def test_a_session_that_expires_while_a_broker_starts_does_not_keep_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It would have to be started again, or wait for ever for a change that no session reports."""
+    monkeypatch.setattr(cluster_member, "RENEW_INTERVAL_S", 0.01)
+    commit, watch = GatedSession.commit, GatedSession.watch
+    path = step.removeprefix("after ")
+    expired: list[GatedSession] = []
+
+    async def expire(session: GatedSession) -> None:
+        if not expired:
+            expired.append(session)
+            await session.expire()
+
+    async def commit_and_expire(session: GatedSession, operations: Sequence[Operation]) -> None:
+        is_meant = any(operation.path.startswith(path) for operation in operations)
+        if is_meant and path == step:
+            await expire(session)
+        await commit(session, operations)
+        if is_meant:
+            await expire(session)
+
+    async def watch_and_expire(session: GatedSession, prefix: str, watcher: Watcher) -> None:
+        if prefix == path == QUOTAS:
+            await expire(session)
+        await watch(session, prefix, watcher)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create("t", [2, 1])
+            await cluster.append(2, b"a")
+            await cluster.crash(2)
+            await cluster.until_in_sync(1)
+            await cluster.append(1, b"b")
+            await cluster.crash(1)
+            with monkeypatch.context() as patch:
+                patch.setattr(GatedSession, "commit", commit_and_expire)
+                patch.setattr(GatedSession, "watch", watch_and_expire)
+                async with asyncio.timeout(20):
+                    await cluster.start(1)
+            assert len(expired) == 1
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+            await cluster.start(2)
+            await cluster.until_in_sync(1, 2)
+            assert cluster.values(1) == cluster.values(2) == [b"a", b"b"]
 
     asyncio.run(run())
 
