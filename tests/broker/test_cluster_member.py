@@ -317,6 +317,25 @@ def test_a_session_that_expires_while_a_broker_joins_again_does_not_keep_it_out(
     asyncio.run(run())
 
 
+def test_a_broker_says_at_once_that_another_one_has_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits, because the other one may be a former process whose session has not expired yet."""
+    monkeypatch.setattr(cluster_member, "RENEW_INTERVAL_S", 0.01)
+    monkeypatch.setattr(cluster_member, "STALE_PATIENCE_S", 0.2)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster, LoopCluster(tmp_path / "second") as second:
+            second.store = cluster.store
+            await cluster.start(1)
+            owner = f"the broker at 127.0.0.1:{cluster.brokers[1].endpoints.port}"
+            with pytest.raises(SkylogError, match=f"node.id=1 is in use by {owner}; choose another"):
+                await second.start(1)
+            assert caplog.text.count(f"{owner} has this node.id; waiting up to 0.2 s for it to leave") == 1
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("step", [INCARNATIONS, QUOTAS, TOPICS, f"after {TOPICS}", BROKERS, f"after {BROKERS}"])
 def test_a_session_that_expires_while_a_broker_starts_does_not_keep_it_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str

@@ -184,6 +184,7 @@ class ClusterMember:
         """
         path, incarnation = f"{BROKERS}{self._node_id}", f"{INCARNATIONS}{self._node_id}"
         deadline = asyncio.get_running_loop().time() + STALE_PATIENCE_S
+        is_waiting = False
         while (entry := (await self._store.load(path)).get(path)) is not None:
             last = (await self._store.load(incarnation)).get(incarnation)
             if entry.value.get("directory_id") == self._directory_id and self._continues(last):
@@ -192,8 +193,12 @@ class ClusterMember:
                 except VersionConflictError:
                     continue
                 return
+            owner = f"the broker at {entry.value['host']}:{entry.value['port']}"
             if asyncio.get_running_loop().time() > deadline:
-                raise self._taken(f"the broker at {entry.value['host']}:{entry.value['port']}")
+                raise self._taken(owner)
+            if not is_waiting:
+                logger.warning("%s has this node.id; waiting up to %g s for it to leave", owner, STALE_PATIENCE_S)
+                is_waiting = True
             await asyncio.sleep(RENEW_INTERVAL_S)  # another broker with this id: wait for its session to end
 
     def _taken(self, owner: str) -> SkylogError:
