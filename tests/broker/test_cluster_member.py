@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,9 @@ from skylog.cluster.image import NO_LEADER
 from skylog.cluster.metadata import BROKERS, INCARNATIONS, TOPICS
 from skylog.cluster.store import Operation, Watcher
 from skylog.errors import SkylogError
+from skylog.net.peer import Peer
+from skylog.protocol.describe_cluster import DescribeClusterRequest
+from skylog.protocol.metadata import MetadataRequest
 
 from .loop_cluster import GatedSession, LoopCluster, soon
 
@@ -383,6 +387,31 @@ def test_a_session_that_expires_while_a_broker_starts_does_not_keep_it_out(
             await cluster.start(2)
             await cluster.until_in_sync(1, 2)
             assert cluster.values(1) == cluster.values(2) == [b"a", b"b"]
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_is_not_registered_again_yet_still_tells_clients_where_to_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a response without brokers librdkafka would have none left, for ever."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            broker = cluster.brokers[1]
+            peer = await Peer.connect("127.0.0.1", broker.endpoints.port, client_id="client")
+            with monkeypatch.context() as patch:
+                patch.setattr(ClusterMetadata, "register", never_reported)
+                await cluster.sessions[1].expire()
+                await soon(lambda: not broker.metadata.image.brokers, "an image without brokers")
+                for request, version in ((MetadataRequest(topics=None), 12), (DescribeClusterRequest(), 0)):
+                    response: Any = await peer.ask(request, version)
+                    found = [each.port for each in response.brokers]
+                    assert found == [broker.endpoints.port]
+            peer.close()
+            await cluster.sessions[1].expire()
+            await soon(lambda: 1 in broker.metadata.image.brokers, "the registration")
 
     asyncio.run(run())
 
