@@ -6,16 +6,21 @@ import asyncio
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skylog.broker import ServerConfig, cluster_member, standalone_broker
 from skylog.broker.cluster_member import ClusterMember
 from skylog.cluster import ClusterMetadata, EmbeddedStore, SessionExpiredError
+from skylog.cluster.client_quotas import QUOTAS
 from skylog.cluster.image import NO_LEADER
-from skylog.cluster.metadata import INCARNATIONS
-from skylog.cluster.store import Operation
+from skylog.cluster.metadata import BROKERS, INCARNATIONS, TOPICS
+from skylog.cluster.store import Operation, Watcher
 from skylog.errors import SkylogError
+from skylog.net.peer import Peer
+from skylog.protocol.describe_cluster import DescribeClusterRequest
+from skylog.protocol.metadata import MetadataRequest
 
 from .loop_cluster import GatedSession, LoopCluster, soon
 
@@ -312,6 +317,101 @@ def test_a_session_that_expires_while_a_broker_joins_again_does_not_keep_it_out(
                 await asyncio.sleep(0.05)
             await cluster.sessions[1].expire()
             await soon(lambda: 1 in cluster.brokers[1].metadata.image.brokers, "the registration")
+
+    asyncio.run(run())
+
+
+def test_a_broker_says_at_once_that_another_one_has_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits, because the other one may be a former process whose session has not expired yet."""
+    monkeypatch.setattr(cluster_member, "RENEW_INTERVAL_S", 0.01)
+    monkeypatch.setattr(cluster_member, "STALE_PATIENCE_S", 0.2)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster, LoopCluster(tmp_path / "second") as second:
+            second.store = cluster.store
+            await cluster.start(1)
+            owner = f"the broker at 127.0.0.1:{cluster.brokers[1].endpoints.port}"
+            with pytest.raises(SkylogError, match=f"node.id=1 is in use by {owner}; choose another"):
+                await second.start(1)
+            assert caplog.text.count(f"{owner} has this node.id; waiting up to 0.2 s for it to leave") == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("step", [INCARNATIONS, QUOTAS, TOPICS, f"after {TOPICS}", BROKERS, f"after {BROKERS}"])
+def test_a_session_that_expires_while_a_broker_starts_does_not_keep_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It would have to be started again, or wait for ever for a change that no session reports."""
+    monkeypatch.setattr(cluster_member, "RENEW_INTERVAL_S", 0.01)
+    commit, watch = GatedSession.commit, GatedSession.watch
+    path = step.removeprefix("after ")
+    expired: list[GatedSession] = []
+
+    async def expire(session: GatedSession) -> None:
+        if not expired:
+            expired.append(session)
+            await session.expire()
+
+    async def commit_and_expire(session: GatedSession, operations: Sequence[Operation]) -> None:
+        is_meant = any(operation.path.startswith(path) for operation in operations)
+        if is_meant and path == step:
+            await expire(session)
+        await commit(session, operations)
+        if is_meant:
+            await expire(session)
+
+    async def watch_and_expire(session: GatedSession, prefix: str, watcher: Watcher) -> None:
+        if prefix == path == QUOTAS:
+            await expire(session)
+        await watch(session, prefix, watcher)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create("t", [2, 1])
+            await cluster.append(2, b"a")
+            await cluster.crash(2)
+            await cluster.until_in_sync(1)
+            await cluster.append(1, b"b")
+            await cluster.crash(1)
+            with monkeypatch.context() as patch:
+                patch.setattr(GatedSession, "commit", commit_and_expire)
+                patch.setattr(GatedSession, "watch", watch_and_expire)
+                async with asyncio.timeout(20):
+                    await cluster.start(1)
+            assert len(expired) == 1
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+            await cluster.start(2)
+            await cluster.until_in_sync(1, 2)
+            assert cluster.values(1) == cluster.values(2) == [b"a", b"b"]
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_is_not_registered_again_yet_still_tells_clients_where_to_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a response without brokers librdkafka would have none left, for ever."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            broker = cluster.brokers[1]
+            peer = await Peer.connect("127.0.0.1", broker.endpoints.port, client_id="client")
+            with monkeypatch.context() as patch:
+                patch.setattr(ClusterMetadata, "register", never_reported)
+                await cluster.sessions[1].expire()
+                await soon(lambda: not broker.metadata.image.brokers, "an image without brokers")
+                for request, version in ((MetadataRequest(topics=None), 12), (DescribeClusterRequest(), 0)):
+                    response: Any = await peer.ask(request, version)
+                    found = [each.port for each in response.brokers]
+                    assert found == [broker.endpoints.port]
+            peer.close()
+            await cluster.sessions[1].expire()
+            await soon(lambda: 1 in broker.metadata.image.brokers, "the registration")
 
     asyncio.run(run())
 

@@ -210,11 +210,11 @@ def test_a_broker_that_stops_while_it_opens_logs_waits_for_that(cluster: LocalCl
     broker = cluster.brokers[4]
 
     async def hold_folders() -> None:
-        await broker.replicas._using_folders.acquire()
+        await broker.replicas._folders.in_use.acquire()
 
     cluster.run(hold_folders())
     assert create(cluster, "late", assignments=assigned([4, 1])) == 0
-    cluster.look(4, lambda each: asyncio.get_running_loop().call_later(0.2, each.replicas._using_folders.release))
+    cluster.look(4, lambda each: asyncio.get_running_loop().call_later(0.2, each.replicas._folders.in_use.release))
     cluster.stop(4)
     try:
         assert not broker.replicas._background

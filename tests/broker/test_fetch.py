@@ -221,14 +221,12 @@ def test_an_unknown_topic_id_is_an_error(client: RawClient, version: int) -> Non
 def test_a_client_that_leaves_while_parked_leaves_nothing_behind(tmp_path: Path) -> None:
     with BrokerThread(tmp_path / "data") as thread, RawClient(thread.port) as client:
         create_topic(client, "t")
-        waiting = "_consumers"
         readers = [RawClient(thread.port) for _ in range(20)]
         for reader in readers:
             reader.send(fetch_request("t", 0, max_wait_ms=LONG_MS), 12)
 
         def parked() -> int:
-            count: int = thread.look(lambda broker: len(getattr(broker.replicas.leader("t", 0), waiting)))
-            return count
+            return thread.look(lambda broker: len(broker.replicas.leader("t", 0)._listeners.consumers))
 
         until(lambda: parked() == 20, "every reader to be parked")
         for reader in readers:
@@ -333,7 +331,7 @@ def test_a_client_that_leaves_a_large_request_parked_leaves_nothing_behind(tmp_p
         create_topic(client, "t")
 
         def parked() -> int:
-            return thread.look(lambda broker: len(broker.replicas.leader("t", 0)._consumers))
+            return thread.look(lambda broker: len(broker.replicas.leader("t", 0)._listeners.consumers))
 
         with RawClient(thread.port) as reader:
             reader.send(rows_request("t", [0] * MANY, max_wait_ms=LONG_MS), 12)

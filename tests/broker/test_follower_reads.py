@@ -106,7 +106,7 @@ def test_a_broker_that_has_left_the_cluster_serves_no_consumers(tmp_path: Path) 
 
 async def parked(members: Members, node_id: int, offset: int, **options: Any) -> asyncio.Task[PartitionData]:
     """Return a fetch that waits in a broker."""
-    consumers = members.replica(node_id, "t")._consumers
+    consumers = members.replica(node_id, "t")._listeners.consumers
     before = len(consumers)
     task = asyncio.create_task(members.fetch(node_id, "t", offset, max_wait_ms=LONG_MS, **options))
     await members.until(lambda: len(consumers) > before)
@@ -144,7 +144,7 @@ def test_a_fetch_that_waits_is_woken_by_a_watermark_over_batches_from_before_a_r
         await members.create("t")
         await members.stop_following(2, 3)
         await members.produce(1, "t", batch_of(b"a"), acks=1)
-        members.replica(1, "t")._invisible.clear()  # as after a restart
+        members.replica(1, "t")._listeners._invisible.clear()  # as after a restart
         began = time.monotonic()
         waiting = await parked(members, 1, 0)
         members.follow(2, 3)

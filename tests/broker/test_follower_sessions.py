@@ -137,10 +137,10 @@ def test_the_session_of_a_broker_that_left_keeps_nothing(tmp_path: Path) -> None
         topic_id = (await cluster.create("t", [1, 2])).topic_id
         await follower.ask([(topic_id, [row(0)])])
         partition = cluster.partition(1)
-        assert len(partition._followers) == 1
+        assert len(partition._listeners.followers) == 1
         await follower.leave()
         await soon(lambda: 2 not in cluster.brokers[1].metadata.image.brokers)
-        assert (partition._followers, partition._consumers) == ({}, {})
+        assert (partition._listeners.followers, partition._listeners.consumers) == ({}, {})
         log = weakref.ref(partition.log)
         del partition
         topics = cluster.brokers[1].topics

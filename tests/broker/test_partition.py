@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from skylog.broker import partition as partition_module
+from skylog.broker import growth_listeners
 from skylog.broker.partition import Partition, Role
 from skylog.broker.replicas import Replicas
 from skylog.cluster import ClusterImage, PartitionImage, TopicImage
@@ -88,7 +88,7 @@ def test_a_leader_commits_nothing_while_another_broker_could_elect_an_eligible_r
 def test_a_watermark_that_stands_still_does_not_let_the_memory_grow(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_module, "_MAX_INVISIBLE", 10)
+    monkeypatch.setattr(growth_listeners, "_MAX_INVISIBLE", 10)
     lead(partition, in_sync_count=2)
     woken: list[int] = []
     partition.wait_for_watermark(woken.append)
@@ -96,7 +96,7 @@ def test_a_watermark_that_stands_still_does_not_let_the_memory_grow(
     for _ in range(500):
         append(partition, acks=1)
         sizes.append(len(a_batch()))
-    assert len(partition._invisible) <= 11
+    assert len(partition._listeners._invisible) <= 11
     partition.advance_high_watermark(500)
     assert woken == [sum(sizes)]
 

@@ -202,7 +202,7 @@ def test_a_fetch_that_waits_over_several_leaderships_shows_only_what_is_committe
         await members.stop_following(1, 2, 3)
         await members.produce(1, "t", batch_of(b"lost"), acks=1)
         waiting = asyncio.create_task(members.fetch(1, "t", 0, max_wait_ms=500))
-        await members.until(lambda: members.replica(1, "t")._consumers)
+        await members.until(lambda: members.replica(1, "t")._listeners.consumers)
         await members.elect("t", 2)
         await members.produce(2, "t", batch_of(b"uncommitted"), acks=1)
         members.follow(1)

@@ -24,6 +24,7 @@ from skylog.cluster import (
     VersionConflictError,
 )
 from skylog.cluster.zookeeper import ZooKeeperSession, open_zookeeper
+from skylog.cluster.zookeeper import session as session_module
 from skylog.cluster.zookeeper.ensemble import Ensemble
 from skylog.cluster.zookeeper.server import ZooKeeperServer
 from skylog.cluster.zookeeper.transaction import MAX_COMMIT_BYTES, failure_of, send, to_steps
@@ -142,6 +143,19 @@ def test_if_nothing_answers_the_error_explains_what_to_do() -> None:
         ):
             await open_zookeeper("127.0.0.1:1/x", session_timeout_ms=6000, connection_timeout_ms=200)
         assert time.monotonic() - began < patience(2)
+
+    asyncio.run(run())
+
+
+def test_a_long_wait_for_the_first_connection_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(session_module, "_SILENCE_S", 0.05)
+
+    async def run() -> None:
+        with pytest.raises(SkylogError, match="no ZooKeeper answers"):
+            await open_zookeeper("127.0.0.1:1/x", session_timeout_ms=6000, connection_timeout_ms=500)
+        assert "waiting up to 0.5 s for ZooKeeper at 127.0.0.1:1/x" in caplog.text
 
     asyncio.run(run())
 

@@ -255,7 +255,9 @@ class Broker:
     def addresses(self, connection: Connection) -> list[BrokerImage]:
         """Return the brokers, each with an address that the client on `connection` can reach.
 
-        Brokers that do not have the client's listener are left out.
+        Brokers that do not have the client's listener are left out. There is always one: if no broker is registered,
+        because all sessions have expired, this one. librdkafka forgets the brokers that are not in a response, and with
+        an empty one it has nobody left to ask.
         """
         session = connection.handler
         listener = session.listener if isinstance(session, Session) else PLAINTEXT
@@ -263,4 +265,4 @@ class Broker:
             self.endpoints.own_address(connection) if node_id == self.identity.node_id else image.at(listener)
             for node_id, image in self.metadata.image.brokers.items()
         ]
-        return [address for address in found if address is not None]
+        return [address for address in found if address is not None] or [self.endpoints.own_address(connection)]

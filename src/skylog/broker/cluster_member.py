@@ -5,7 +5,8 @@ Joining: the broker begins a new incarnation, removes the registration of its fo
 
 Leaving: the broker marks itself as stopping, and waits until the controller has moved its leaders away.
 
-After the session has expired, the broker leads nothing until it has joined again, with a new session.
+After the session has expired, the broker leads nothing until it has joined again, with a new session. The same happens
+if the session expires while the broker starts.
 
 The entry of an incarnation names the data directory that it belongs to, and the incarnation of the same process before
 it. If the last one had another directory, the in-sync sets are about the logs in that one, and the broker joins as one
@@ -73,6 +74,8 @@ class ClusterMember:
         self._registration: BrokerImage | None = None
         self._is_member = False
         self._has_expired = asyncio.Event()
+        self._has_joined = asyncio.Event()
+        self._expirations_before = 0  # the present incarnation began
         self._keeping: asyncio.Task[None] | None = None
         self.incarnation = 0
         self.expirations = 0
@@ -83,25 +86,48 @@ class ClusterMember:
 
     async def enter(self) -> None:
         """Begin a new incarnation and load the image. The broker leads nothing yet."""
-        await self._begin_incarnation()
+        await self._in_any_session(self._begin_incarnation)
         await self._metadata.load()
-        await self._resign(is_intact=False)
+        await self._in_any_session(lambda: self._resign(is_intact=False))
         self._log_dir.end_first_join()
 
+    async def _in_any_session(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Take a step of the start. If the session expires, take it again in another one."""
+        while True:
+            self._has_expired.clear()
+            try:
+                await self._unless_expired(step)
+            except SessionExpiredError:
+                await self._store.renew_until_open()
+            else:
+                return
+
     async def register(self, broker: BrokerImage) -> None:
-        """Register the address of the broker, and take the roles that the image has for it from now on."""
-        registration = dataclasses.replace(
-            broker, incarnation=self.incarnation, directory_id=self._directory_id, is_stopping=False
-        )
+        """Register the address of the broker, and take the roles that the image has for it from now on.
+
+        Returns when the broker has joined: if its session has expired since the start, with another one.
+        """
+        self._registration = dataclasses.replace(broker, directory_id=self._directory_id, is_stopping=False)
+        self._store.is_kept = True
+        try:
+            if self.expirations > self._expirations_before:
+                raise SessionExpiredError("the session of this incarnation has expired")
+            await self._unless_expired(self._register)
+        except SessionExpiredError:
+            self._has_expired.set()
+        self._keeping = asyncio.create_task(self._keep())
+        await self._has_joined.wait()
+
+    async def _register(self) -> None:
+        assert self._registration is not None
+        self._registration = dataclasses.replace(self._registration, incarnation=self.incarnation)
         while self._is_registration_outdated():
             await self._metadata.next_image()
-        await self._metadata.register(registration)
+        await self._metadata.register(self._registration)
         if self._has_expired.is_set():
             raise SessionExpiredError("the session has expired again")
-        self._registration = registration
         self._is_member = True
-        if self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep())
+        self._has_joined.set()
         self._replicas.may_lead = True
         self._replicas.reassign_roles()
         self._on_join(self.incarnation)
@@ -132,6 +158,7 @@ class ClusterMember:
             self._log_dir.mark_first_join()
         version = last.version if last is not None else 0
         value = {"directory_id": self._directory_id, "after": self.incarnation}
+        self._expirations_before = self.expirations
         try:
             await self._store.commit([EntryChange(path, value, version)])
         except VersionConflictError:
@@ -157,6 +184,7 @@ class ClusterMember:
         """
         path, incarnation = f"{BROKERS}{self._node_id}", f"{INCARNATIONS}{self._node_id}"
         deadline = asyncio.get_running_loop().time() + STALE_PATIENCE_S
+        is_waiting = False
         while (entry := (await self._store.load(path)).get(path)) is not None:
             last = (await self._store.load(incarnation)).get(incarnation)
             if entry.value.get("directory_id") == self._directory_id and self._continues(last):
@@ -165,8 +193,12 @@ class ClusterMember:
                 except VersionConflictError:
                     continue
                 return
+            owner = f"the broker at {entry.value['host']}:{entry.value['port']}"
             if asyncio.get_running_loop().time() > deadline:
-                raise self._taken(f"the broker at {entry.value['host']}:{entry.value['port']}")
+                raise self._taken(owner)
+            if not is_waiting:
+                logger.warning("%s has this node.id; waiting up to %g s for it to leave", owner, STALE_PATIENCE_S)
+                is_waiting = True
             await asyncio.sleep(RENEW_INTERVAL_S)  # another broker with this id: wait for its session to end
 
     def _taken(self, owner: str) -> SkylogError:
@@ -258,7 +290,7 @@ class ClusterMember:
             while self._has_expired.is_set():
                 self._has_expired.clear()
                 try:
-                    await self._join_unless_expired()
+                    await self._unless_expired(self._join_again)
                 except SkylogError as error:
                     logger.warning("cannot join the cluster again yet: %s", error)
                     await self._try_later()
@@ -270,31 +302,30 @@ class ClusterMember:
         self._has_expired.set()
         await asyncio.sleep(RENEW_INTERVAL_S)
 
-    async def _join_unless_expired(self) -> None:
-        """Join again. If the new session expires too, give up: what has been committed may never be reported."""
-        joining = asyncio.create_task(self._join_again())
+    async def _unless_expired(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Take a step. Raises SessionExpiredError if the session expires first: a commit may never be reported then."""
+        task = asyncio.ensure_future(step())
         expiring = asyncio.create_task(self._has_expired.wait())
         try:
-            await asyncio.wait({joining, expiring}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, expiring}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            was_joining = joining.cancel()
+            was_running = task.cancel()
             expiring.cancel()
-            await asyncio.gather(joining, expiring, return_exceptions=True)
-        if was_joining:
-            raise SessionExpiredError("the new session has expired, too")
-        joining.result()
+            await asyncio.gather(task, expiring, return_exceptions=True)
+        if was_running:
+            raise SessionExpiredError("the session has expired")
+        task.result()
 
     async def _join_again(self) -> None:
         """Join with a new session. The process has lost nothing, so its replicas stay in sync.
 
         If another process was this broker meanwhile, they do not.
         """
-        assert self._registration is not None
         await self._store.renew()
         await self._begin_incarnation()
         await self._resign(is_intact=True)
         self._log_dir.end_first_join()
-        await self.register(self._registration)
+        await self._register()
         logger.info("broker %d has joined again, in incarnation %d", self._node_id, self.incarnation)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Container, Sequence
 from enum import Enum
-from heapq import heappop, heappush
-from itertools import count
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from skylog.broker.growth_listeners import GrowthListener, GrowthListeners, Replicated
 from skylog.cluster import PartitionImage
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import NO_EPOCH, TopicPartition
@@ -19,20 +17,11 @@ from skylog.records.control import MARKER_BYTES
 from skylog.replication import LeaderState
 from skylog.storage import Admitted, AppendResult, FileSlice, Log
 
-GrowthListener = Callable[[int], None]
-"""Called with the number of bytes that have become visible."""
-
-Replicated = Callable[[KafkaError | None], None]
-
 ProgressListener = Callable[[], None]
 """Called when a follower has fetched, or the partition has another leader or other replicas."""
 
 ALL: Final = -1
 """acks: every in-sync replica must have the records."""
-
-_ALL_BYTES: Final = 1 << 62
-_MAX_INVISIBLE: Final = 10_000  # an even number
-_order = count()  # breaks ties between requests that wait for the same offset
 
 
 class Role(Enum):
@@ -52,17 +41,11 @@ class Partition:
     """
 
     __slots__ = (
-        "_committed",
-        "_consumers",
         "_copied_bytes",
         "_first_offset",
-        "_followers",
-        "_invisible",
         "_leader_high_watermark",
+        "_listeners",
         "_observers",
-        "_replicating",
-        "_stable_offset",
-        "_unstable_bytes",
         "bytes_out",
         "has_enough_replicas",
         "image",
@@ -99,14 +82,8 @@ class Partition:
         self._first_offset = log.log_end_offset  # moves with what is not appended by clients
         self._copied_bytes = 0  # appended as a follower
         self._leader_high_watermark = 0
-        # Listeners are called in the order in which they began to wait: sets have none.
-        self._consumers: dict[GrowthListener, None] = {}
-        self._committed: dict[GrowthListener, None] = {}  # read_committed consumers
-        self._stable_offset = self._unstable_bytes = 0  # when those were woken last, and what has grown since
-        self._followers: dict[GrowthListener, None] = {}
+        self._listeners = GrowthListeners(log)
         self._observers: dict[ProgressListener, None] = {}
-        self._replicating: list[tuple[int, int, Replicated]] = []  # a heap of appends that wait for the high watermark
-        self._invisible: deque[tuple[int, int]] = deque()  # end offsets and sizes of appends above it
 
     # -- role
 
@@ -133,8 +110,8 @@ class Partition:
         if self.leading is not None:
             self.leading.update(image.replicas, image.in_sync_replicas, self._required_to_commit(image), now_s)
         self.update_watermark()
-        if self._replicating and not self.has_enough_replicas:
-            self._fail_waiting(self._too_few_replicas(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+        if not self.has_enough_replicas:
+            self._listeners.fail_uncommitted(self._too_few_replicas(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 
     def _required_to_commit(self, image: PartitionImage) -> int:
         """Return how many replicas must be in sync to commit anything.
@@ -153,7 +130,7 @@ class Partition:
         if self.is_leader:
             self._stop_serving(Role.FOLLOWER, self.not_leader())
         elif has_new_epoch:
-            self._wake_readers()
+            self._listeners.wake_all_consumers()
 
     def retire(self) -> None:
         """Wake every request that waits, because the partition is removed."""
@@ -163,16 +140,12 @@ class Partition:
         self.role = role
         self.is_leader = self.is_alone = False
         self.leading = None
-        self._invisible.clear()
+        self._listeners.forget_invisible()
         self._leader_high_watermark = 0
-        self._fail_waiting(error)
-        self._wake_readers()
-        _wake(self._followers, _ALL_BYTES)
+        self._listeners.fail_uncommitted(error)
+        self._listeners.wake_all_consumers()
+        self._listeners.wake_followers()
         self._report_progress()
-
-    def _fail_waiting(self, error: KafkaError) -> None:
-        while self._replicating:
-            heappop(self._replicating)[2](error)
 
     def not_leader(self) -> KafkaError:
         """Return the error for a request that found the leader here, and came too late."""
@@ -344,70 +317,26 @@ class Partition:
 
     def _appended(self, size_bytes: int) -> None:
         """Wake the followers, and the consumers too if the append is visible already."""
-        log = self.log
-        if self._followers:
-            _wake(self._followers, size_bytes)
+        log, listeners = self.log, self._listeners
+        if listeners.followers:
+            listeners.wake_followers(size_bytes)
         if self.is_alone:
             log.high_watermark = log.log_end_offset
-            if self._consumers:
-                _wake(self._consumers, size_bytes)
-            if self._committed:
-                self._wake_committed(size_bytes)
+            if listeners.consumers or listeners.committed:
+                listeners.wake_consumers(size_bytes)
         else:
-            self._note_invisible(size_bytes)
-
-    def _wake_committed(self, size_bytes: int) -> None:
-        """Wake the read_committed consumers if the last stable offset has moved with the high watermark.
-
-        If transactions are still open, the size of what has become visible is unknown.
-        """
-        log = self.log
-        stable_offset = log.last_stable_offset
-        self._unstable_bytes += size_bytes
-        if stable_offset > self._stable_offset:
-            visible_bytes = self._unstable_bytes if stable_offset == log.high_watermark else _ALL_BYTES
-            self._stable_offset, self._unstable_bytes = stable_offset, 0
-            _wake(self._committed, visible_bytes)
-
-    def _wake_readers(self) -> None:
-        """Wake all consumers: what they may read is to be found out again."""
-        _wake(self._consumers, _ALL_BYTES)
-        _wake(self._committed, _ALL_BYTES)
-        self._stable_offset, self._unstable_bytes = self.log.last_stable_offset, 0
-
-    def _note_invisible(self, size_bytes: int) -> None:
-        """Note an append above the high watermark. If that stands still, neighbours are joined to save memory."""
-        self._invisible.append((self.log.log_end_offset, size_bytes))
-        if len(self._invisible) > _MAX_INVISIBLE:
-            last = self._invisible.pop()
-            appends = iter(self._invisible)
-            pairs = zip(appends, appends, strict=True)
-            self._invisible = deque((end_offset, first + second) for (_, first), (end_offset, second) in pairs)
-            self._invisible.append(last)
+            listeners.note_invisible(size_bytes)
 
     def when_replicated(self, end_offset: int, done: Replicated) -> None:
         """Call `done` when the high watermark has reached `end_offset`, or with the error that prevents it."""
-        if end_offset <= self.log.high_watermark:
-            done(None)
-        else:
-            heappush(self._replicating, (end_offset, next(_order), done))
+        self._listeners.wait_for_commit(end_offset, done)
 
     def advance_high_watermark(self, offset: int) -> None:
         """Raise the high watermark: every replica in sync has the records below `offset`."""
         before = self.log.high_watermark
         self.log.advance_high_watermark(offset)
-        high_watermark = self.log.high_watermark
-        if high_watermark == before:
-            return
-        visible_bytes = 0
-        while self._invisible and self._invisible[0][0] <= high_watermark:
-            visible_bytes += self._invisible.popleft()[1]
-        while self._replicating and self._replicating[0][0] <= high_watermark:
-            heappop(self._replicating)[2](None)
-        # The sizes of appends from before a restart or a change of the role are unknown.
-        _wake(self._consumers, visible_bytes or _ALL_BYTES)
-        if self._committed:
-            self._wake_committed(visible_bytes or _ALL_BYTES)
+        if self.log.high_watermark != before:
+            self._listeners.high_watermark_moved()
 
     def update_watermark(self) -> None:
         """Advance the high watermark of a leader as far as its followers and its in-sync set allow."""
@@ -428,7 +357,7 @@ class Partition:
     def delete_records(self, before_offset: int) -> None:
         """Delete the records below an offset as the leader, and let the followers know. Raises KafkaError."""
         self.log.delete_records(before_offset)
-        _wake(self._followers, 0)
+        self._listeners.wake_followers(0)
 
     def low_watermark(self, live: Container[int]) -> int:
         """Return the smallest log start offset of the live replicas; -1 if one of them has not fetched yet.
@@ -476,7 +405,7 @@ class Partition:
         Returns the files to unlink. Raises OSError.
         """
         paths = self.restart_at(offset, now_ms)
-        _wake(self._followers, _ALL_BYTES)
+        self._listeners.wake_followers()
         return paths
 
     def abort_open_transactions(self, now_ms: int) -> int:
@@ -499,7 +428,7 @@ class Partition:
             self._copied_bytes += len(data)
         finally:
             self._first_offset += log.log_end_offset - before
-            self._note_invisible(len(data))
+            self._listeners.note_invisible(len(data))
 
     def follow_watermarks(self, high_watermark: int, log_start_offset: int) -> None:
         """Take over the leader's high watermark and log start offset, as far as this log reaches."""
@@ -512,13 +441,12 @@ class Partition:
 
     def truncate_to(self, offset: int, now_ms: int) -> list[Path]:
         """Cut off what the leader does not have. Return the files to unlink. Raises OSError."""
-        while self._invisible and self._invisible[-1][0] > offset:
-            self._invisible.pop()
+        self._listeners.forget_invisible(offset)
         return self._shorten(lambda: self.log.truncate_to(offset, now_ms))
 
     def restart_at(self, offset: int, now_ms: int) -> list[Path]:
         """Begin again at `offset`, where the leader's log begins. Return the files to unlink. Raises OSError."""
-        self._invisible.clear()
+        self._listeners.forget_invisible()
         return self._shorten(lambda: self.log.restart_at(offset, now_ms))
 
     def _shorten(self, shorten: Callable[[], list[Path]]) -> list[Path]:
@@ -528,7 +456,7 @@ class Partition:
             return shorten()
         finally:
             self._first_offset += self.log.log_end_offset - before
-            self._wake_readers()
+            self._listeners.wake_all_consumers()
 
     # -- reading
 
@@ -554,24 +482,15 @@ class Partition:
 
     def wait_for_watermark(self, listener: GrowthListener) -> None:
         """Call `listener` whenever more records become visible to consumers."""
-        self._consumers[listener] = None
+        self._listeners.consumers[listener] = None
 
     def wait_for_stable(self, listener: GrowthListener) -> None:
         """Call `listener` whenever more records become visible to read_committed consumers."""
-        if not self._committed:
-            self._stable_offset, self._unstable_bytes = self.log.last_stable_offset, 0
-        self._committed[listener] = None
+        self._listeners.wait_for_stable(listener)
 
     def wait_for_end(self, listener: GrowthListener) -> None:
         """Call `listener` whenever records are appended."""
-        self._followers[listener] = None
+        self._listeners.followers[listener] = None
 
     def stop_waiting(self, listener: GrowthListener) -> None:
-        self._consumers.pop(listener, None)
-        self._committed.pop(listener, None)
-        self._followers.pop(listener, None)
-
-
-def _wake(listeners: dict[GrowthListener, None], size_bytes: int) -> None:
-    for listener in tuple(listeners):
-        listener(size_bytes)
+        self._listeners.stop_waiting(listener)

@@ -12,24 +12,22 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
-from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 from skylog.broker.partition import Partition, Role
+from skylog.broker.replica_folders import ReplicaFolders
 from skylog.clock import Clock
 from skylog.cluster import ClusterImage, PartitionImage, TopicImage
 from skylog.config import parse
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 from skylog.storage import Log, LogConfig, LogDir
-from skylog.storage.log_dir import delete, set_aside, set_log_aside
 
 logger = logging.getLogger(__name__)
 
 OPENED_AT_ONCE: Final = 50
 
-T = TypeVar("T")
 RemovalListener = Callable[[Log], None]
 """Called on the event loop with a log that was just removed."""
 AssignmentListener = Callable[[Partition], None]
@@ -72,7 +70,7 @@ class Replicas:
         self._assignment_listeners: list[AssignmentListener] = []
         self._log_dir = log_dir
         self.defaults = defaults
-        self._executor = executor
+        self._folders = ReplicaFolders(log_dir, executor)
         self._discard = discard
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._leaders: dict[str, dict[int, Partition]] = {}
@@ -81,7 +79,6 @@ class Replicas:
         self._preparing: dict[str, UUID] = {}  # the topics whose folders are used for a change that is not committed
         self._removed: list[Log] = []
         self._removed_offline: list[TopicPartition] = []
-        self._using_folders = asyncio.Lock()  # a folder must not be renamed while its log is being opened
         self._removal_listeners: list[RemovalListener] = []
         self._leadership_listeners: list[LeadershipListener] = []
         self.offline: dict[TopicPartition, str] = {}
@@ -348,33 +345,15 @@ class Replicas:
         names = self._missing(topic)
         config = self.config_of(topic)
         self._preparing[topic.name] = topic.topic_id
-        write_checkpoints = self._log_dir.forget(names)
         try:
-            if write_checkpoints is not None:
-                await self._run(write_checkpoints)
-            async with self._using_folders:
-                logs = await self._run(lambda: self._make_logs(names, config, topic.topic_id))
+            await self._folders.forget(names)
+            async with self._folders.in_use:
+                logs = await self._folders.open_all(names, config, topic.topic_id)
         except (OSError, SkylogError) as error:
             await self.abandon(topic)
             reason = f"the logs of topic '{topic.name}' cannot be made: {error}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
         self._prepared[topic.topic_id] = {log.name: log for log in logs}
-
-    def _make_logs(self, names: Iterable[TopicPartition], config: LogConfig, topic_id: UUID) -> list[Log]:
-        logs: list[Log] = []
-        new_folders: list[Path] = []
-        for name in names:
-            folder = self._log_dir.path / str(name)
-            if not folder.exists():  # otherwise it is not ours to remove
-                new_folders.append(folder)
-            try:
-                logs.append(self._log_dir.make_log(name, config, topic_id))
-            except BaseException:
-                for made in new_folders:
-                    if made.exists():
-                        delete(set_aside(made))
-                raise
-        return logs
 
     async def abandon(self, topic: TopicImage) -> None:
         """Remove the logs that were prepared for a topic whose commit failed."""
@@ -393,26 +372,16 @@ class Replicas:
         removed, self._removed = self._removed, []
         offline, self._removed_offline = self._removed_offline, []
         if removed:
-            async with self._using_folders:  # a topic that was created again may be about to use the same names
-                self._discard(*await self._run(lambda: _set_aside_all(removed)))
+            async with self._folders.in_use:  # a topic that was created again may be about to use the same names
+                self._discard(*await self._folders.set_aside(removed))
         if offline:
-            async with self._using_folders:
-                await self._run(lambda: self._set_aside_offline(offline))
-
-    def _set_aside_offline(self, names: Iterable[TopicPartition]) -> None:
-        """Free the names of logs that could not be opened. The next start removes their folders."""
-        for name in names:
-            folder = self._log_dir.path / str(name)
-            try:
-                if folder.is_dir():
-                    set_aside(folder)
-            except OSError as error:
-                logger.error("%s cannot be removed now, the next start removes it: %s", folder, error)
+            async with self._folders.in_use:
+                await self._folders.set_unopened_aside(offline)
 
     async def reopen_offline(self) -> None:
         """Try again to open the logs that could not be opened."""
         for name in list(self.offline):
-            async with self._using_folders:
+            async with self._folders.in_use:
                 # Otherwise its topic was deleted meanwhile, or its folder is still used for another one.
                 if name in self.offline and not self._has_rival(self._topics[name.topic]):
                     await self._reopen(name, self._topics[name.topic])
@@ -420,7 +389,7 @@ class Replicas:
     async def _reopen(self, name: TopicPartition, topic: TopicImage) -> None:
         config, topic_id = self.config_of(topic), topic.topic_id
         try:
-            log = await self._run(lambda: self._log_dir.make_log(name, config, topic_id))
+            log = await self._folders.open(name, config, topic_id)
         except (OSError, SkylogError) as error:
             logger.error("%s stays offline: %s", name, error)
             return
@@ -436,15 +405,14 @@ class Replicas:
         """Open the logs of a topic that another broker has created. One that cannot be opened is offline."""
         for start in range(0, len(names), OPENED_AT_ONCE):
             some = names[start : start + OPENED_AT_ONCE]
-            async with self._using_folders:
+            async with self._folders.in_use:
                 await self._open_some(topic, some)
 
     async def _open_some(self, topic: TopicImage, names: Sequence[TopicPartition]) -> None:
         """Open logs, unless they are not needed any more. Their names may belong to another topic afterwards."""
         config, topic_id = self.config_of(topic), topic.topic_id
         wanted = [name for name in names if self._current_topic(topic_id, name) is not None]
-        write_checkpoints = self._log_dir.forget(wanted)
-        outcomes = await self._run(lambda: self._try_logs(wanted, config, topic_id, write_checkpoints))
+        outcomes = await self._folders.open_each(wanted, config, topic_id)
         self._opening.difference_update((topic_id, name.partition) for name in names)
         unwanted: list[Log] = []
         for name, outcome in zip(wanted, outcomes, strict=True):
@@ -458,7 +426,7 @@ class Replicas:
             elif current is not None:
                 self._note_offline(name, outcome)
         if unwanted:
-            self._discard(*await self._run(lambda: _set_aside_all(unwanted)))
+            self._discard(*await self._folders.set_aside(unwanted))
 
     def _current_topic(self, topic_id: UUID, name: TopicPartition) -> TopicImage | None:
         """Return the present state of a topic. None if it was deleted, or the partition has no replica here."""
@@ -470,24 +438,6 @@ class Replicas:
         ):
             return None
         return topic
-
-    def _try_logs(
-        self,
-        names: Iterable[TopicPartition],
-        config: LogConfig,
-        topic_id: UUID,
-        write_checkpoints: Callable[[], None] | None,
-    ) -> list[Log | Exception]:
-        outcomes: list[Log | Exception] = []
-        for name in names:
-            try:
-                if write_checkpoints is not None:
-                    write_checkpoints()
-                    write_checkpoints = None
-                outcomes.append(self._log_dir.make_log(name, config, topic_id))
-            except (OSError, SkylogError) as error:
-                outcomes.append(error)
-        return outcomes
 
     async def stop(self) -> None:
         """Wait for logs that are being opened or removed. Call it when the image does not change any more."""
@@ -504,24 +454,3 @@ class Replicas:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failures += 1
             logger.error("a change of replicas failed", exc_info=error)
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        try:
-            running = asyncio.get_running_loop().run_in_executor(self._executor, work)
-        except RuntimeError as error:  # no more work is taken while the broker stops
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker is stopping") from error
-        return await running
-
-
-def _set_aside_all(logs: Iterable[Log]) -> list[Path]:
-    """Rename the logs' folders and return the new paths.
-
-    A folder that cannot be renamed stays: the topic id in it keeps other topics from using it.
-    """
-    folders = []
-    for log in logs:
-        try:
-            folders.append(set_log_aside(log))
-        except OSError as error:
-            logger.error("%s cannot be removed now, the next start removes it: %s", log.directory, error)
-    return folders

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, Res
 from skylog.client.cluster import ClusterBroker
 from skylog.client.cluster_requests import SHORT_TIMEOUT_S, ClusterRequests
 from skylog.client.connection import Connection
-from skylog.errors import ErrorCode, KafkaError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 
 ALL_BROKERS: Final = ""
 _BROKER: Final = 4  # in Kafka's numbers of resource types
@@ -110,14 +110,28 @@ class Brokers:
         from skylog.protocol.describe_log_dirs import DescribeLogDirsRequest
 
         security = self._connection.peer_security()
-        response = ask(broker, DescribeLogDirsRequest(topics=None), SHORT_TIMEOUT_S, security)
-        return [
-            LogDirectory(
-                each.log_dir,
-                {topic.name: sum(row.partition_size for row in topic.partitions) for topic in each.topics},
-                each.total_bytes,
-                each.usable_bytes,
-                ErrorCode(each.error_code).name if each.error_code else None,
-            )
-            for each in response.results
-        ]
+        return _directories(ask(broker, DescribeLogDirsRequest(topics=None), SHORT_TIMEOUT_S, security))
+
+    def all_log_directories(self, brokers: Iterable[ClusterBroker]) -> dict[int, list[LogDirectory]]:
+        """Return the directories of several brokers by id, without the brokers that do not answer or refuse to."""
+        from skylog.client.peer_requests import ask_each
+        from skylog.protocol.describe_log_dirs import DescribeLogDirsRequest
+
+        security = self._connection.peer_security()
+        answers = ask_each(brokers, DescribeLogDirsRequest(topics=None), SHORT_TIMEOUT_S, security)
+        return {
+            node_id: _directories(answer) for node_id, answer in answers.items() if not isinstance(answer, SkylogError)
+        }
+
+
+def _directories(response: Any) -> list[LogDirectory]:
+    return [
+        LogDirectory(
+            each.log_dir,
+            {topic.name: sum(row.partition_size for row in topic.partitions) for topic in each.topics},
+            each.total_bytes,
+            each.usable_bytes,
+            ErrorCode(each.error_code).name if each.error_code else None,
+        )
+        for each in response.results
+    ]

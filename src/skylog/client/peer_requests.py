@@ -159,21 +159,26 @@ def ask_some(
     brokers: Iterable[ClusterBroker], request: Message, timeout_s: float, security: PeerSecurity | None
 ) -> tuple[list[Any], list[SkylogError]]:
     """Return the responses of the brokers that answer, and the errors of the others."""
+    outcomes = ask_each(brokers, request, timeout_s, security).values()
+    failures = [outcome for outcome in outcomes if isinstance(outcome, SkylogError)]
+    return [outcome for outcome in outcomes if not isinstance(outcome, SkylogError)], failures
+
+
+def ask_each(
+    brokers: Iterable[ClusterBroker], request: Message, timeout_s: float, security: PeerSecurity | None
+) -> dict[int, Any]:
+    """Return by id the response of each broker, or its SkylogError."""
+    asked = list(brokers)
 
     async def gather() -> list[Any]:
-        asked = (_ask(broker, request, timeout_s, security) for broker in brokers)
-        return await asyncio.gather(*asked, return_exceptions=True)
+        requests = (_ask(broker, request, timeout_s, security) for broker in asked)
+        return await asyncio.gather(*requests, return_exceptions=True)
 
-    answers: list[Any] = []
-    failures: list[SkylogError] = []
-    for outcome in wait_for(gather()):
-        if isinstance(outcome, SkylogError):
-            failures.append(outcome)
-        elif isinstance(outcome, BaseException):
+    outcomes = {broker.node_id: outcome for broker, outcome in zip(asked, wait_for(gather()), strict=True)}
+    for outcome in outcomes.values():
+        if isinstance(outcome, BaseException) and not isinstance(outcome, SkylogError):
             raise outcome
-        else:
-            answers.append(outcome)
-    return answers, failures
+    return outcomes
 
 
 async def _ask(

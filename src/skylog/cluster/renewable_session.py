@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
-from skylog.cluster.store import Entry, MetadataStore, Operation, Watcher
+from skylog.cluster.store import Entry, MetadataStore, Operation, SessionExpiredError, Watcher
 from skylog.errors import SkylogError
 
 OpenSession = Callable[[], Awaitable[MetadataStore]]
@@ -19,12 +19,14 @@ class RenewableSession:
     """A `MetadataStore`. `open` it first; `renew` it after `on_expiry` listeners were called.
 
     `check` raises SkylogError for a new session that must not be used: its store may have lost everything meanwhile,
-    and the watchers would take that for a deletion.
+    and the watchers would take that for a deletion. `is_kept` says that a listener calls `renew`. Until then, while the
+    broker starts, `watch` does.
     """
 
     def __init__(self, open_session: OpenSession) -> None:
         self._open_session = open_session
         self._session: MetadataStore | None = None
+        self.is_kept = False
         self.check: Callable[[MetadataStore], Awaitable[None]] = _accept
         self._watches: list[_Watch] = []
         self._expiry_listeners: list[Callable[[], None]] = []
@@ -44,6 +46,15 @@ class RenewableSession:
         for watch in self._watches:
             watch.begin_again()
             await self._watch(session, watch)
+
+    async def renew_until_open(self) -> None:
+        """Renew it, and again if the new session expires before all watchers have moved. Raises SkylogError."""
+        while True:
+            try:
+                await self.renew()
+            except SessionExpiredError:
+                continue
+            return
 
     async def _watch(self, session: MetadataStore, watch: _Watch) -> None:
         """Pass on the reports of a session while it is the current one.
@@ -90,7 +101,12 @@ class RenewableSession:
     async def watch(self, prefix: str, watcher: Watcher) -> None:
         watch = _Watch(prefix, watcher)
         self._watches.append(watch)
-        await self._watch(self._current, watch)
+        try:
+            await self._watch(self._current, watch)
+        except SessionExpiredError:
+            if self.is_kept:
+                raise
+            await self.renew_until_open()
 
     def on_expiry(self, listener: Callable[[], None]) -> None:
         self._expiry_listeners.append(listener)

@@ -12,7 +12,7 @@ from skylog import Admin, ClusterAdmin
 from skylog.console.app import create_app
 from skylog.console.settings import Settings
 from skylog.model import TopicPartition
-from skylog.testing import BrokerCluster, BrokerProcess, wait_until
+from skylog.testing import BrokerCluster, BrokerProcess, produce, wait_until
 from skylog.testing.loop_thread import LoopThread
 
 Document = dict[str, Any]
@@ -87,7 +87,7 @@ def test_the_brokers_are_listed_with_their_load(visitor: Visitor, cluster: Broke
     assert (document["problems"], document["reassignments"]) == ([], [])
     page = visitor.text("/cluster")
     assert cluster.address(1) in page
-    assert "Bytes and disk are available only if a skylog broker started the console" in page
+    assert "Bytes in and out are available only if a skylog broker started the console" in page
 
 
 def test_a_healthy_cluster_is_a_good_verdict(visitor: Visitor) -> None:
@@ -102,6 +102,21 @@ def test_a_healthy_cluster_is_a_good_verdict(visitor: Visitor) -> None:
 def test_messages_are_counted_for_each_broker_and_bytes_are_not_known(visitor: Visitor) -> None:
     wait_until(lambda: visitor.broker(1)["messages_in_per_s"] is not None, "a second snapshot")
     assert visitor.broker(1)["bytes_in_per_s"] is None
+
+
+def test_the_size_of_the_logs_and_the_free_space_are_known_of_each_broker(
+    visitor: Visitor, cluster: BrokerCluster
+) -> None:
+    produce(cluster.bootstrap, "orders", [b"x" * 1000])
+    cluster.wait_until_in_sync("orders")
+    found = visitor.json("/cluster")["brokers"]
+    assert [each["disk_free_bytes"] > 0 for each in found] == [True] * 3
+    sizes = {
+        node_id: sum(path.stat().st_size for path in broker.data_dir.glob("*/*.log"))
+        for node_id, broker in cluster.brokers.items()
+    }
+    assert min(sizes.values()) > 1000
+    assert {each["node_id"]: each["stored_bytes"] for each in found} == sizes
 
 
 def test_a_missing_broker_is_seen_everywhere_until_it_is_back(visitor: Visitor, cluster: BrokerCluster) -> None:

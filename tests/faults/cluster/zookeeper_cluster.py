@@ -12,6 +12,7 @@ from skylog.testing import BrokerCluster
 from skylog.testing.loop_thread import LoopThread
 from skylog.testing.network_process import RemoteStore
 
+from .ensemble import Ensemble
 from .nemesis import SETTINGS
 
 
@@ -49,9 +50,9 @@ class ZooKeeperStore:
 
 
 class ZooKeeperCluster(BrokerCluster):
-    """Three brokers on a ZooKeeper server."""
+    """Three brokers on a ZooKeeper server, or on an ensemble of them."""
 
-    def __init__(self, server: ZooKeeperServer, session_timeout_ms: int) -> None:
+    def __init__(self, server: ZooKeeperServer | Ensemble, session_timeout_ms: int) -> None:
         self._server = server
         super().__init__(settings=SETTINGS, session_timeout_ms=session_timeout_ms)
 

@@ -33,7 +33,8 @@ def drain(
 ) -> None:
     """Move all replicas off a broker, to remove it from the cluster.
 
-    Ends when the broker has no replicas. Then you can stop it. Topics that are created meanwhile are moved as well.
+    Ends when the broker has no replicas. Then stop it soon: a topic that is created later may be placed on it again.
+    Topics that are created meanwhile are moved as well.
     Ctrl-C ends only the waiting: the brokers continue. The same command waits again and removes the throttle at the
     end.
 

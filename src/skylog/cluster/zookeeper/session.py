@@ -22,6 +22,7 @@ from skylog.errors import SkylogError
 logger = logging.getLogger(__name__)
 
 _BATCH_S: Final = 0.01  # the longest time that a change waits for others
+_SILENCE_S: Final = 2.0  # a longer wait for the first connection is logged
 
 
 async def open_zookeeper(
@@ -35,6 +36,9 @@ async def open_zookeeper(
     connection = ZooKeeperConnection(ensemble, session_timeout_ms, access)
     connection.start()
     znodes = Znodes(ensemble.chroot)
+    notice = asyncio.get_running_loop().call_later(
+        _SILENCE_S, logger.warning, "waiting up to %g s for ZooKeeper at %s", connection_timeout_ms / 1000, ensemble
+    )
     try:
         async with asyncio.timeout(connection_timeout_ms / 1000):
             await connection.first_connected
@@ -46,6 +50,8 @@ async def open_zookeeper(
         if isinstance(error, TimeoutError):
             raise _no_answer(ensemble, connection_timeout_ms, connection.last_error) from None
         raise
+    finally:
+        notice.cancel()
     logger.info("opened a session with ZooKeeper at %s", ensemble)
     return ZooKeeperSession(connection, znodes)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping, Sequence
 
 from skylog.client import ClusterDescription
-from skylog.console.cluster.client_pool import ClientPool
+from skylog.client.brokers import LogDirectory
+from skylog.console.cluster.client_pool import ClientPool, Clients
 from skylog.console.monitoring.pacing import repeat
 from skylog.errors import SkylogError
 
@@ -18,10 +20,14 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaMonitor:
-    """`latest` is the last description that succeeded. `problem` is the error of the last attempt, or None."""
+    """`latest` is the last description that succeeded. `problem` is the error of the last attempt, or None.
+
+    `directories` has the log directories of the brokers that answered, by id.
+    """
 
     def __init__(self, cluster: ClientPool) -> None:
         self.latest: ClusterDescription | None = None
+        self.directories: Mapping[int, Sequence[LogDirectory]] = {}
         self.taken_at_ms = 0
         self.problem: str | None = None
         self._cluster = cluster
@@ -38,7 +44,7 @@ class ReplicaMonitor:
     async def refresh(self) -> bool:
         """Describe the cluster now. Errors go to `problem`; returns whether there was none."""
         try:
-            self.latest = await self._cluster.run_monitoring(lambda clients: clients.cluster.describe())
+            self.latest, self.directories = await self._cluster.run_monitoring(_describe)
             self.taken_at_ms = int(time.time() * 1000)
             self.problem = None
         except SkylogError as error:
@@ -52,3 +58,8 @@ class ReplicaMonitor:
     def is_one_of_several(self, node_id: int | None) -> bool:
         """Whether a broker is known and not the only one."""
         return node_id is not None and self.latest is not None and len(self.latest.loads()) > 1
+
+
+def _describe(clients: Clients) -> tuple[ClusterDescription, dict[int, list[LogDirectory]]]:
+    found = clients.cluster.describe()
+    return found, clients.brokers.all_log_directories(found.brokers)

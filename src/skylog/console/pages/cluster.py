@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
 
 from skylog.client import ClusterBroker, ClusterDescription, PartitionState, Reassignment
+from skylog.client.brokers import LogDirectory
 from skylog.console.monitoring import figures as figure
 from skylog.console.monitoring.cluster_monitor import ClusterMonitor
 from skylog.console.rendering.pagination import paginate
@@ -31,7 +33,7 @@ async def cluster(request: Request) -> Page:
         "cluster_id": found.cluster_id,
         "controller_id": found.controller_id,
         "figures": _figures(found),
-        "brokers": _brokers(found, monitor),
+        "brokers": _brokers(found, monitor, console.replicas.directories),
         "problems": [_partition(each) for each in problems],
         "paging": paging,
         "reassignments": [_reassignment(each) for each in found.reassignments[:_MAX_REASSIGNMENTS]],
@@ -57,8 +59,10 @@ def _figures(found: ClusterDescription) -> dict[str, int]:
     }
 
 
-def _brokers(found: ClusterDescription, monitor: ClusterMonitor) -> list[dict[str, Any]]:
-    """Return a row for each broker, live or missing. Bytes and disk are known only of the parent broker."""
+def _brokers(
+    found: ClusterDescription, monitor: ClusterMonitor, directories: Mapping[int, Sequence[LogDirectory]]
+) -> list[dict[str, Any]]:
+    """Return a row for each broker, live or missing. Bytes in and out are known only of the parent broker."""
     live = {broker.node_id: broker for broker in found.brokers}
     rows = []
     for node_id, load in found.loads().items():
@@ -72,7 +76,7 @@ def _brokers(found: ClusterDescription, monitor: ClusterMonitor) -> list[dict[st
             "messages_in_per_s": monitor.history.last((figure.BROKER_MESSAGES_IN, str(node_id))),
             "is_measured": node_id == monitor.parent_id,
         }
-        rows.append(row | _measured(monitor, row["is_measured"]))
+        rows.append(row | _measured(monitor, row["is_measured"]) | _disk(directories.get(node_id, ())))
     return rows
 
 
@@ -88,10 +92,17 @@ def _measured(monitor: ClusterMonitor, is_measured: bool) -> dict[str, float | N
         "bytes_in_per_s": history.last((figure.BYTES_IN,)),
         "bytes_out_per_s": history.last((figure.BYTES_OUT,)),
         "connections": metrics.total("kafka_server_socketservermetrics_connection_count"),
-        "stored_bytes": metrics.total("kafka_log_log_size"),
-        "disk_free_bytes": metrics.total("skylog_disk_free_bytes"),
     }
     return values if is_measured else dict.fromkeys(values)
+
+
+def _disk(directories: Sequence[LogDirectory]) -> dict[str, int | None]:
+    """Return the size of a broker's logs, and the free space of their disks: -1 in the protocol if it is unknown."""
+    free = [each.free_bytes for each in directories if each.free_bytes >= 0]
+    return {
+        "stored_bytes": sum(each.size_bytes for each in directories) if directories else None,
+        "disk_free_bytes": sum(free) if free else None,
+    }
 
 
 def _partition(each: PartitionState) -> dict[str, Any]:
