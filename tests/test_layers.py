@@ -33,7 +33,7 @@ LAYERS = (
         "limited_logger",
         "lifeline",
         "bound_process",
-        "low_priority",
+        "long_slice",
         "durable_files",
         "tracing",
         "fastest_loop",

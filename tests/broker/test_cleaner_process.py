@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +70,26 @@ def test_a_process_returns_the_result_and_deletes_the_files_it_is_given(job: Cle
     in_process(job, use)
     assert not (job.directory / "old.log.deleted").exists()
     assert (job.directory / "other").exists()
+
+
+def test_a_process_is_started_by_a_thread_and_not_by_the_event_loop(
+    job: CleanJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        threads.append(threading.current_thread())
+        return popen(*arguments, **options)
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+
+    async def use(process: CleanerProcess) -> None:
+        await process.clean(job)
+
+    in_process(job, use)
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 def test_a_process_that_cannot_do_its_job_gives_its_reason(job: CleanJob) -> None:

@@ -17,7 +17,7 @@ from typing import IO, Final, TypeVar
 from skylog.errors import SkylogError
 from skylog.storage.clean_job import CleanJob, CleanResult
 
-_COMMAND: Final = (sys.executable, "-m", "skylog.low_priority", "skylog.storage.clean_process")
+_COMMAND: Final = (sys.executable, "-m", "skylog.long_slice", "skylog.storage.clean_process")
 _READ_BYTES: Final = 65536
 _MAX_STDERR_BYTES: Final = 2000
 _ALLOCATOR: Final = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}

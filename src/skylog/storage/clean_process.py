@@ -10,15 +10,20 @@ takes long: 10 ms for 64 MB. Everything is pickled; only the broker that started
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
+from typing import Final
 
 from skylog.bound_process import die_with
 from skylog.storage.cleaner import clean
 
+_NICENESS: Final = 10
+
 
 def main() -> None:
     die_with(int(sys.argv[1]))
+    os.nice(_NICENESS)
     job = pickle.load(sys.stdin.buffer)
     with open(sys.stdout.fileno(), "wb") as out:  # closes the descriptor, which closing sys.stdout does not
         pickle.dump(clean(job), out)
