@@ -35,7 +35,12 @@ def test_the_process_deletes_the_old_segments_and_the_broker_if_it_dies(
             log = cluster.partition(1).log
             compactor = cluster.brokers[1].compactor
             discard = compactor._discard
-            monkeypatch.setattr(compactor, "_discard", lambda path: (discarded.append(path), discard(path)))
+
+            def note(path: Path) -> None:
+                discarded.append(path)
+                discard(path)
+
+            monkeypatch.setattr(compactor, "_discard", note)
             assert await compactor.clean_one()
             assert compactor.runs == 1
             assert values_of(cluster.partition(1))[-1] == b"19"
