@@ -33,6 +33,7 @@ LAYERS = (
         "limited_logger",
         "lifeline",
         "bound_process",
+        "long_slice",
         "durable_files",
         "tracing",
         "fastest_loop",

@@ -113,7 +113,9 @@ def test_a_cleaner_does_not_outlive_its_broker(tmp_path: Path) -> None:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """The processes that any thread of a process has started."""
+    lists = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(child) for found in lists for child in found]
 
 
 def is_alive(pid: int) -> bool:

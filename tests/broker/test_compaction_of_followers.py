@@ -63,7 +63,7 @@ def _truncate(log: Log) -> None:
 def _truncate_at(moment: str, monkeypatch: pytest.MonkeyPatch, truncate: Callable[[], None]) -> None:
     """Run jobs in this process, and truncate at some moment."""
 
-    async def run_here(_: Compactor, job: CleanJob, __: int) -> CleanResult:
+    async def run_here(_: Compactor, job: CleanJob) -> CleanResult:
         result = clean(job)
         if moment == "while the job runs":
             truncate()

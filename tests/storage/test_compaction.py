@@ -364,7 +364,7 @@ def test_a_swap_that_fails_stops_the_log_and_the_next_opening_finishes_it(
         raise OSError(errno.EIO, "disk error")
 
     with monkeypatch.context() as broken:
-        broken.setattr("skylog.storage.log.move_in", fail)
+        broken.setattr("skylog.storage.durable_log.move_in", fail)
         with pytest.raises(OSError, match="disk error"):
             log.replace(cleaned)
     with pytest.raises(KafkaError, match="disk error"):

@@ -10,29 +10,24 @@ import asyncio
 import dataclasses
 import logging
 import os
-import pickle
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from skylog.broker.cleaner_process import CleanerProcess
 from skylog.broker.config import BrokerConfig
 from skylog.broker.replicas import Replicas
 from skylog.clock import Clock
-from skylog.errors import SkylogError
 from skylog.storage import Log
-from skylog.storage.clean_job import KEY_BYTES, CleanJob, CleanResult
+from skylog.storage.clean_job import KEY_BYTES, CleanedSegment, CleanJob, CleanResult
 from skylog.storage.compaction import commit, swap_path
 
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 60.0
 LAST_RETRY_SECONDS: Final = 3600.0
-_MAX_STDERR_BYTES: Final = 2000
-_ALLOCATOR: Final = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-"""A cleaning process keeps the memory of its arrays and uses it again: a tenth less CPU time, and no more memory."""
 
 
 class Uncleanable(NamedTuple):
@@ -66,7 +61,7 @@ class Compactor:
         self._task: asyncio.Task[None] | None = None
         self._checked_at = clock.monotonic()
         self._cleaning: Log | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: CleanerProcess | None = None
         self.uncleanable: dict[Log, Uncleanable] = {}
         self.failures = 0
         replicas.on_removal(self._abandon)
@@ -88,7 +83,7 @@ class Compactor:
     @property
     def is_running(self) -> bool:
         """Whether a cleaning process is running."""
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and self._process.is_running
 
     @property
     def since_last_check_ms(self) -> int:
@@ -140,22 +135,28 @@ class Compactor:
     def _abandon(self, log: Log) -> None:
         """Stop cleaning the log of a deleted topic."""
         self.uncleanable.pop(log, None)
-        if log is self._cleaning and self._process is not None and self.is_running:
+        if log is self._cleaning and self._process is not None:
             self._process.kill()
 
     async def _clean(self, log: Log, job: CleanJob) -> None:
         """Run a job, and swap its results in unless the log is truncated meanwhile, as a follower's may be."""
         truncations = log.truncations
         with _open_folder(job.directory) as (folder, descriptor):
-            result = await self._run(dataclasses.replace(job, directory=folder), descriptor)
-            loop = asyncio.get_running_loop()
-            for cleaned in result.segments:
-                await loop.run_in_executor(self._executor, commit, folder, cleaned)
-                if log.truncations != truncations:
-                    swap_path(folder, cleaned).unlink()
-                    return
-                for path in log.replace(cleaned):
-                    self._discard(path)
+            async with CleanerProcess(descriptor) as self._process:
+                result = await self._run(dataclasses.replace(job, directory=folder))
+                removed: list[Path] = []
+                try:
+                    for cleaned in result.segments:
+                        await self._commit(folder, cleaned)
+                        if log.truncations != truncations:
+                            swap_path(folder, cleaned).unlink()
+                            return
+                        removed += log.replace(cleaned)
+                    if await self._process.delete([path.name for path in removed]):
+                        removed.clear()
+                finally:
+                    for path in removed:
+                        self._discard(path)
         if log.is_retired or log.truncations != truncations:
             return
         log.first_dirty_offset = result.clean_to
@@ -173,33 +174,12 @@ class Compactor:
             result.dropped_records,
         )
 
-    async def _run(self, job: CleanJob, descriptor: int) -> CleanResult:
-        """Run a job in another process. Raises SkylogError with the end of its stderr if it fails."""
-        process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "skylog.storage.clean_process",
-            str(os.getpid()),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            pass_fds=(descriptor,),
-            env=os.environ | _ALLOCATOR,
-        )
-        if self._cleaning is not None and self._cleaning.is_retired:  # deleted while the process was being started
-            process.kill()
-        try:
-            out, error = await process.communicate(pickle.dumps(job))
-        except asyncio.CancelledError:
-            process.kill()
-            await process.wait()
-            raise
-        if process.returncode != 0:
-            reason = error[-_MAX_STDERR_BYTES:].decode(errors="replace")
-            raise SkylogError(f"the cleaning process ended with {process.returncode}: {reason}")
-        result = pickle.loads(out)
-        assert isinstance(result, CleanResult)
-        return result
+    async def _run(self, job: CleanJob) -> CleanResult:
+        assert self._process is not None
+        return await self._process.clean(job)
+
+    async def _commit(self, folder: Path, cleaned: CleanedSegment) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._executor, commit, folder, cleaned)
 
 
 def _dirty_bytes(job: CleanJob) -> int:

@@ -173,7 +173,7 @@ def _replace_threads(patches: Patches) -> None:
     patches.setattr(Compactor, "_run", _clean_inline)
 
 
-async def _clean_inline(_: Compactor, job: CleanJob, __: int) -> CleanResult:
+async def _clean_inline(_: Compactor, job: CleanJob) -> CleanResult:
     return await asyncio.get_running_loop().run_in_executor(None, clean, job)
 
 
