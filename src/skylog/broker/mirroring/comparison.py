@@ -45,7 +45,9 @@ class Comparison:
             return
         log, progress = mirrored.partition.log, mirrored.progress
         progress.end_offset = log.log_end_offset
-        if log.log_end_offset < start:
+        if mirrored.is_adopted and log.log_start_offset < log.log_end_offset <= start:
+            self._diverged(mirrored, f"the source begins at offset {start}, so it has nothing to compare this log with")
+        elif log.log_end_offset < start:
             self._begin_at(mirrored, start)
             progress.attached(NO_EPOCH)
         elif log.log_end_offset > end:
