@@ -44,6 +44,7 @@ from skylog.model import NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
+    from skylog.broker.security.access import Rights
 
 logger = logging.getLogger(__name__)
 
@@ -103,10 +104,15 @@ class GroupShard:
     def all_groups(self) -> list[AnyGroup]:
         return self._groups.all()
 
-    async def consumer_heartbeat(self, group_id: str, heartbeat: Heartbeat) -> HeartbeatResponse:
-        """Join, stay in or leave a group of the consumer protocol. Returns when the change is stored."""
+    async def consumer_heartbeat(
+        self, group_id: str, heartbeat: Heartbeat, rights: Rights | None = None
+    ) -> HeartbeatResponse:
+        """Join, stay in or leave a group of the consumer protocol. Returns when the change is stored.
+
+        A pattern selects only topics that the sender may describe. `rights` are None without an authorizer.
+        """
         self.group(group_id)
-        return await self._consumers.heartbeat(group_id, heartbeat)
+        return await self._consumers.heartbeat(group_id, heartbeat, rights)
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResponse:
         """Join a group, or rejoin it for a rebalance. Returns when all members have joined."""
