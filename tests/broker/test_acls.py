@@ -279,10 +279,9 @@ def test_listings_leave_out_what_may_not_be_described(
 def test_a_regular_expression_selects_the_topics_that_the_member_may_describe(
     thread: BrokerThread, admin: RawClient, client: RawClient
 ) -> None:
-    ids = {}
     for name in ("matched-open", "matched-secret"):
         create_topic(admin, name)
-        ids[thread.look(lambda broker, name=name: broker.metadata.image.topics[name].topic_id)] = name
+    ids = {topic.topic_id: name for name, topic in thread.look(lambda broker: broker.metadata.image.topics).items()}
     admin.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 4)
     grant(thread, AclOperation.READ, GROUP, "g")
     grant(thread, AclOperation.DESCRIBE, TOPIC, "matched-open")
