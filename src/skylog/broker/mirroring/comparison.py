@@ -105,7 +105,8 @@ class Comparison:
             return
         if theirs is None:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the source cannot show its records yet")
-        difference = ours and compare(ours, theirs, is_compacted=log.config.is_compacted)
+        is_compacted = log.config.is_compacted and not mirrored.is_adopted
+        difference = ours and compare(ours, theirs, is_compacted=is_compacted)
         if difference:
             self._diverged(mirrored, difference)
         else:
