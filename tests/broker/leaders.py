@@ -1,4 +1,4 @@
-"""Elects leaders of the partitions of the offsets topic, as a controller would: in the metadata store."""
+"""Elects leaders of the partitions of internal topics, as a controller would: in the metadata store."""
 
 from __future__ import annotations
 
@@ -28,9 +28,15 @@ def replica_of(broker: Broker, group: str) -> Partition:
     return partition
 
 
-async def elect(broker: Broker, leader: int, *indexes: int, in_sync: tuple[int, ...] = (OURS,)) -> None:
+async def elect(
+    broker: Broker,
+    leader: int,
+    *indexes: int,
+    in_sync: tuple[int, ...] = (OURS,),
+    topic_name: str = CONSUMER_OFFSETS_TOPIC,
+) -> None:
     """Give partitions a leader in a new epoch. With one replica in sync, the broker commits alone."""
-    topic = offsets_topic(broker)
+    topic = broker.metadata.image.topics[topic_name]
     partitions = tuple(
         dataclasses.replace(
             each,

@@ -33,6 +33,7 @@ from skylog.protocol.add_partitions_to_txn import (
 )
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.consumer_group_describe import ConsumerGroupDescribeRequest
+from skylog.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from skylog.protocol.create_acls import AclCreation, CreateAclsRequest
 from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from skylog.protocol.describe_acls import DescribeAclsRequest
@@ -40,6 +41,7 @@ from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from skylog.protocol.describe_topic_partitions import DescribeTopicPartitionsRequest
 from skylog.protocol.fetch import ReplicaState
+from skylog.protocol.find_coordinator import FindCoordinatorRequest
 from skylog.protocol.init_producer_id import InitProducerIdRequest
 from skylog.protocol.list_groups import ListGroupsRequest
 from skylog.protocol.list_transactions import ListTransactionsRequest
@@ -56,6 +58,7 @@ from skylog.security.acl import (
     ResourceType,
 )
 
+from .conftest import create_topic
 from .every_request import EVERY_REQUEST, Named
 from .process import BrokerThread, until
 from .raw import RawClient, batch_of, fetch_request, produce_request
@@ -271,6 +274,39 @@ def test_listings_leave_out_what_may_not_be_described(
     for named, expected in ((seen, [seen.topic]), (hidden, [])):
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=named.group, topics=None)])
         assert [row.name for row in client.ask(asked, 8).groups[0].topics] == expected
+
+
+def test_a_regular_expression_selects_the_topics_that_the_member_may_describe(
+    thread: BrokerThread, admin: RawClient, client: RawClient
+) -> None:
+    for name in ("matched-open", "matched-secret"):
+        create_topic(admin, name)
+    ids = {topic.topic_id: name for name, topic in thread.look(lambda broker: broker.metadata.image.topics).items()}
+    admin.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 4)
+    grant(thread, AclOperation.READ, GROUP, "g")
+    grant(thread, AclOperation.DESCRIBE, TOPIC, "matched-open")
+    epoch = 0
+
+    def assigned() -> list[str] | None:
+        """Send a heartbeat. Return the topics of the assignment if the response has one."""
+        nonlocal epoch
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=epoch,
+            subscribed_topic_regex="matched-.*",
+            rebalance_timeout_ms=1000,
+            topic_partitions=[],
+        )
+        response = client.ask(request, 1)
+        assert response.error_code in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), response.error_message
+        epoch = response.member_epoch
+        found = response.assignment
+        return None if found is None else sorted(ids[each.topic_id] for each in found.topic_partitions)
+
+    assert until(assigned, "the assignment") == ["matched-open"]
+    grant(thread, AclOperation.DESCRIBE, TOPIC, "matched-secret")
+    assert assigned() == ["matched-open", "matched-secret"]
 
 
 def test_a_consumer_group_is_described_only_with_a_right_to_its_topics(

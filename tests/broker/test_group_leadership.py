@@ -59,9 +59,9 @@ class Stage:
     def client(self) -> GroupClient:
         return GroupClient(self.thread.port)
 
-    def elect(self, leader: int, group: str = "g") -> None:
+    def elect(self, leader: int, group: str = "g", in_sync: tuple[int, ...] = (OURS,)) -> None:
         broker = self.thread.broker
-        self.thread.run(elect(broker, leader, index_of(broker, group)))
+        self.thread.run(elect(broker, leader, index_of(broker, group), in_sync=in_sync))
 
     def replica(self, group: str = "g") -> Any:
         return replica_of(self.thread.broker, group)
@@ -292,6 +292,22 @@ def test_what_another_leader_stored_is_there_when_this_broker_leads_again(stage:
         stage.elect(THEIRS)
         stage.thread.look(lambda broker: copy_commit(broker, 5))
         stage.elect(OURS)
+        assert client.committed() == {("t", 0): (5, "")}
+
+
+def test_an_offset_is_served_when_the_replicas_in_sync_have_it(stage: Stage) -> None:
+    """If the next leader did not have it, a consumer would have seen the committed offset move back."""
+    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    with stage.client() as client:
+        assert client.commit(1) == ErrorCode.NONE
+        stage.elect(THEIRS)
+        stage.thread.look(lambda broker: copy_commit(broker, 5))
+        stage.elect(OURS, in_sync=(OURS, THEIRS))
+        for _ in range(10):
+            assert client.ask(fetch, 8).groups[0].error_code == LOADING
+            time.sleep(0.02)
+        stage.thread.look(lambda broker: replica_of(broker, "g").advance_high_watermark(1 << 30))
+        until(lambda: client.ask(fetch, 8).groups[0].error_code == ErrorCode.NONE, "the group")
         assert client.committed() == {("t", 0): (5, "")}
 
 

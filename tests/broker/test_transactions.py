@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from skylog.broker.partition import Partition
 from skylog.errors import ErrorCode
 from skylog.model import TRANSACTION_STATE_TOPIC, TopicPartition
 from skylog.protocol.add_partitions_to_txn import (
@@ -20,6 +22,7 @@ from skylog.protocol.add_partitions_to_txn import (
 )
 from skylog.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from skylog.protocol.describe_transactions import TransactionTopic
+from skylog.protocol.end_txn import EndTxnRequest
 from skylog.protocol.find_coordinator import FindCoordinatorRequest
 from skylog.protocol.init_producer_id import InitProducerIdRequest
 from skylog.protocol.list_transactions import ListTransactionsRequest
@@ -33,6 +36,7 @@ from tests.groups.client import GroupClient
 from tests.transactions.client import TransactionClient
 
 from .conftest import create_topic
+from .leaders import OURS, THEIRS, elect
 from .process import BrokerThread, until
 
 SETTINGS = {
@@ -293,6 +297,26 @@ class TestLateBatches:
             again.wait_for("CompleteAbort", name)
             assert again.committed_values(topic) == []
 
+    def test_late_offsets_do_not_replace_those_of_the_next_transaction(
+        self, thread: BrokerThread, client: TransactionClient, topic: str, name: str
+    ) -> None:
+        """They were meant for the transaction before, which has committed them by another connection."""
+        producer = client.init(name)
+        group = f"group-{name}"
+
+        def commit(by: TransactionClient, offset: int) -> ErrorCode:
+            return by.commit_in(producer, topic, offset, group, transactional_id=name)
+
+        with TransactionClient(thread.port) as again:
+            for offset in (5, 9):
+                assert again.add_offsets(producer, group, name) is NONE
+                assert commit(again, offset) is NONE
+                if offset == 9:
+                    assert commit(client, 5) is ErrorCode.NOT_COORDINATOR
+                assert again.end(producer, True, name) is NONE
+                again.wait_for("CompleteCommit", name)
+            assert again.group_offset(topic, group, stable=True) == (9, NONE)
+
 
 class TestTime:
     def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced(
@@ -525,3 +549,42 @@ class TestRestart:
         with BrokerThread(tmp_path / "data", SETTINGS) as thread, TransactionClient(thread.port) as client:
             until(lambda: not thread.look(lambda broker: broker.coordinator.is_loading), "groups are loaded")
             assert client.group_offset("topic", stable=True) == (7, NONE)
+
+
+def test_a_decision_is_carried_out_when_the_replicas_in_sync_have_it(tmp_path: Path) -> None:
+    """If the next leader did not have it, it could abort what this one has committed in some partitions."""
+    both = (OURS, THEIRS)
+    settings = {**SETTINGS, "transaction.state.log.num.partitions": "1"}
+    with BrokerThread(tmp_path / "data", settings) as thread, TransactionClient(thread.port) as client:
+
+        def lead(leader: int) -> None:
+            broker = thread.broker
+            thread.run(elect(broker, leader, 0, in_sync=both, topic_name=TRANSACTION_STATE_TOPIC))
+
+        def replica() -> Partition:
+            found = thread.broker.replicas.find(TopicPartition(TRANSACTION_STATE_TOPIC, 0))
+            assert found is not None
+            return found
+
+        create_topic(client, "topic", 1)
+        client.find()
+        producer = client.init()
+        client.add(producer, TopicPartition("topic", 0))
+        assert client.produce_in(producer, "topic", b"x") is NONE
+        lead(OURS)
+        before = thread.look(lambda _: replica().log.log_end_offset)
+        with TransactionClient(thread.port) as other:
+            request = EndTxnRequest(
+                transactional_id="t", producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=True
+            )
+            other.send(request, 3)
+            until(lambda: thread.look(lambda _: replica().log.log_end_offset) > before, "the decision in the log")
+            lead(THEIRS)
+            assert other.receive().error_code == ErrorCode.NOT_COORDINATOR
+        lead(OURS)
+        for _ in range(10):
+            assert client.describe().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert client.committed_values("topic") == []
+            time.sleep(0.02)
+        thread.look(lambda _: replica().advance_high_watermark(1 << 30))
+        until(lambda: client.committed_values("topic") == [b"x"], "the marker")

@@ -135,7 +135,7 @@ def test_an_unclean_election_must_be_confirmed_and_gives_an_offline_partition_a_
     cluster.start(4)
     assert "1 offline" in skylog("cluster", "describe").stdout
     assert "can lose messages" in skylog("cluster", "elect", "--unclean", code=1).stderr
-    skylog("cluster", "elect", "--unclean", "--topic", orders, "--yes")
+    assert "find-hanging" in skylog("cluster", "elect", "--unclean", "--topic", orders, "--yes").stderr
     assert cluster.leader_of(orders) == 4
     cluster.start(3)
     cluster.wait_until_in_sync(orders)

@@ -77,6 +77,8 @@ def test_a_consumer_moves_to_the_mirror_and_back(skylog: Skylog) -> None:
         assert found == list(range(90))
         east("mirror", "delete", "west", "--yes")
         assert east.json("mirror", "list", "--json") == []
+        east("mirror", "create", "west", "--from", west.bootstrap, "--topics", "clicks", "--groups", "*", "--adopt")
+        wait_until(lambda: _is_at(east, 90) and committed(east.bootstrap) == 90, "the continued mirror")
 
 
 def _is_at(site: Skylog, offset: int, name: str = "west") -> bool:

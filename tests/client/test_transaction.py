@@ -78,6 +78,12 @@ def test_readers_see_all_messages_of_a_transaction_or_none(skylog_bootstrap: str
         while len(seen) < 3:
             seen += [each.text() for each in consumer.consume(timeout_s=10)]
     assert seen == ["a", "b", "c"]
+    with Consumer(skylog_topic, f"all-{name}", skylog_bootstrap, read_committed=False) as consumer:
+        while len(seen) < 7:
+            seen += [each.text() for each in consumer.consume(timeout_s=10)]
+    assert seen[3:] == ["a", "b", "x", "c"]
+    with SimpleConsumer(skylog_topic, bootstrap=skylog_bootstrap, read_committed=False) as simple:
+        assert len(simple.consume(timeout_s=10)) == 4
 
 
 def fail_in_transaction(producer: Producer, topic: str) -> None:
@@ -152,6 +158,27 @@ def test_a_second_producer_fences_the_first(skylog_bootstrap: str, skylog_topic:
         overlap()
     old.close(1)
     assert values(skylog_bootstrap, skylog_topic) == ["new"]
+
+
+def test_a_message_of_a_fenced_producer_fails_with_the_reason_and_without_a_traceback(
+    skylog_bootstrap: str, skylog_topic: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliveries = []
+
+    def send_too_late(old: Producer) -> None:
+        with old.transaction():
+            deliveries.append(old.send(skylog_topic, "late"))
+
+    with Producer(skylog_bootstrap, transactional_id=name) as old:
+        with old.transaction():
+            old.send(skylog_topic, "old")
+        with Producer(skylog_bootstrap, transactional_id=name) as new, new.transaction():
+            new.send(skylog_topic, "new")
+        with pytest.raises(ProducerFencedError):
+            send_too_late(old)
+    assert "its transaction was aborted" in str(deliveries[0].exception())
+    assert "Traceback" not in caplog.text
+    assert values(skylog_bootstrap, skylog_topic) == ["old", "new"]
 
 
 def copy_all(consumer: Consumer, producer: Producer, target: str) -> None:

@@ -80,6 +80,22 @@ def thread(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerThr
         yield broker
 
 
+def test_a_commit_that_the_network_has_held_back_does_not_move_the_offset_back(process: BrokerProcess) -> None:
+    """The member has given up its first connection, and has committed on another one. Then the first one arrives."""
+    with GroupClient(process.port) as first, GroupClient(process.port) as second:
+        create_topic(first, "t")
+        first.find()
+        member = first.enter()
+        assert first.commit(5, *member) == 0
+        assert second.commit(9, *member) == 0
+        assert first.commit(7, *member) == ErrorCode.NOT_COORDINATOR
+        assert second.committed() == {("t", 0): (9, "")}
+        assert second.commit(3, *member) == 0, "a member may go back itself"
+        assert second.committed() == {("t", 0): (3, "")}
+        assert first.commit(1, group="without members") == second.commit(2, group="without members") == 0
+        assert first.commit(3, group="without members") == 0
+
+
 def test_commits_notes_and_members_survive_a_kill(process: BrokerProcess) -> None:
     with connect(process) as client:
         member_id, generation = client.enter()

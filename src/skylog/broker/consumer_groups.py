@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from skylog.broker.group_log import BATCH_BYTES, GroupLog
+from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import (
     ConsumerGroup,
@@ -38,13 +39,16 @@ from skylog.groups.consumer import (
     patterns,
     storage,
 )
+from skylog.security.acl import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
     from skylog.broker.group_shard import MemberId
+    from skylog.broker.security.access import Rights
 
 logger = logging.getLogger(__name__)
 
+_DESCRIBE: Final = AclOperation.DESCRIBE
 LARGE_ASSIGNMENT: Final = 2000  # members and partitions that are assigned on the event loop at most
 LARGE_WITH_RACKS: Final = 200  # the same if racks count
 
@@ -76,12 +80,15 @@ class ConsumerGroupRequests:
 
     # -- members of the consumer protocol
 
-    async def heartbeat(self, group_id: str, heartbeat: Heartbeat) -> HeartbeatResponse:
-        """Join, stay in or leave a group. The caller has ticked the group. Raises KafkaError."""
+    async def heartbeat(self, group_id: str, heartbeat: Heartbeat, rights: Rights | None = None) -> HeartbeatResponse:
+        """Join, stay in or leave a group. The caller has ticked the group. Raises KafkaError.
+
+        `rights` are those of the sender, None without an authorizer.
+        """
         if leaves(heartbeat):
             return await self._leave(self._existing(group_id), heartbeat)
         topics = self._broker.metadata.image.topics
-        matched = await self._match_patterns(group_id, heartbeat.pattern, topics)
+        matched = await self._match_patterns(group_id, heartbeat.pattern, topics, rights)
         group = self._group_of(group_id, heartbeat)
         group.update(heartbeat, topics, self._now_ms(), matched)
         self._adopt(group)
@@ -135,21 +142,29 @@ class ConsumerGroupRequests:
 
     # -- work in threads
 
-    async def _match_patterns(self, group_id: str, new: str | None, topics: Topics) -> ResolvedPattern:
-        """Match the patterns of a group again if topics have changed. Return the topics of the pattern `new`."""
+    async def _match_patterns(
+        self, group_id: str, new: str | None, topics: Topics, rights: Rights | None
+    ) -> ResolvedPattern:
+        """Match the patterns of a group again if topics or rules have changed. Return the topics of the pattern `new`.
+
+        As in Kafka, members with the same pattern share its topics: those that the member may see that has caused it.
+        """
         group = self._groups.find(group_id)
         known: Collection[str] = ()
         if isinstance(group, ConsumerGroup):
             known = group.patterns
-            old = group.patterns_older_than(topics)
-            if old:
-                group.resolve({pattern: await self._match(pattern, topics) for pattern in old})
-        return await self._match(new, topics) if new and new not in known else patterns.NO_MATCHES
+            epoch = 0 if rights is None else rights.epoch
+            if old := group.patterns_older_than(topics, epoch):
+                group.resolve({pattern: await self._match(pattern, topics, rights) for pattern in old}, epoch)
+        return await self._match(new, topics, rights) if new and new not in known else patterns.NO_MATCHES
 
-    async def _match(self, pattern: str, topics: Topics) -> ResolvedPattern:
+    async def _match(self, pattern: str, topics: Topics, rights: Rights | None) -> ResolvedPattern:
         now_ms = self._broker.clock.now_ms()
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._broker.assigner, patterns.match, pattern, tuple(topics))
+        if rights is not None:
+            seen = [each async for each in cooperatively(found) if rights.may(_DESCRIBE, ResourceType.TOPIC, each)]
+            found = frozenset(seen)
         return ResolvedPattern(found, now_ms)
 
     async def _assign(self, group: ConsumerGroup) -> None:

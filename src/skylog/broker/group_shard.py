@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
@@ -34,6 +34,7 @@ from skylog.groups import (
     GroupTimers,
     JoinRequest,
     JoinResponse,
+    LateCommits,
     PendingOffsets,
     StoreGroup,
     SyncResponse,
@@ -43,6 +44,7 @@ from skylog.model import NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
+    from skylog.broker.security.access import Rights
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +83,7 @@ class GroupShard:
         self._log = GroupLog(leadership)
         self._groups = Groups(config, broker.config.consumer_groups, broker.coordinator.racks)
         self._pending = PendingOffsets()
+        self._late_commits = LateCommits()
         self._ended: list[tuple[int, bool]] = []  # transactions that ended during the load
         self._timers = GroupTimers()
         self._removal = OffsetRemoval(broker, self._groups, self._pending, self._log, leadership, failed)
@@ -101,10 +104,15 @@ class GroupShard:
     def all_groups(self) -> list[AnyGroup]:
         return self._groups.all()
 
-    async def consumer_heartbeat(self, group_id: str, heartbeat: Heartbeat) -> HeartbeatResponse:
-        """Join, stay in or leave a group of the consumer protocol. Returns when the change is stored."""
+    async def consumer_heartbeat(
+        self, group_id: str, heartbeat: Heartbeat, rights: Rights | None = None
+    ) -> HeartbeatResponse:
+        """Join, stay in or leave a group of the consumer protocol. Returns when the change is stored.
+
+        A pattern selects only topics that the sender may describe. `rights` are None without an authorizer.
+        """
         self.group(group_id)
-        return await self._consumers.heartbeat(group_id, heartbeat)
+        return await self._consumers.heartbeat(group_id, heartbeat, rights)
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResponse:
         """Join a group, or rejoin it for a rebalance. Returns when all members have joined."""
@@ -220,12 +228,16 @@ class GroupShard:
         offsets: Mapping[TopicPartition, CommittedOffset],
         *,
         knows_epochs: bool = True,
+        connection: int | None = None,
     ) -> None:
         """Store offsets. Returns when they are committed to the offsets topic.
 
-        `knows_epochs` is set from version 9 of OffsetCommit on.
+        `knows_epochs` is set from version 9 of OffsetCommit on. `connection` is the number of the connection that the
+        request came on.
         """
         self._check_commit(group_id, member, knows_epochs)
+        if member.member_id and connection is not None:
+            self._check_not_late((group_id, member.member_id), connection)
         if offsets:
             records = [self._groups.offset_record(group_id, name, each) for name, each in offsets.items()]
             topics = self._broker.metadata.image.topics
@@ -241,6 +253,7 @@ class GroupShard:
         member: MemberId,
         producer: ProducerIdAndEpoch,
         offsets: Mapping[TopicPartition, CommittedOffset],
+        connection: int | None = None,
     ) -> None:
         """Store offsets as part of a producer's transaction. They count when its marker commits it.
 
@@ -250,6 +263,8 @@ class GroupShard:
         self._check_transactional_commit(group_id, member)
         if not offsets:
             return
+        if connection is not None:
+            self._check_not_late((group_id, producer), connection)
         records = [self._groups.offset_record(group_id, name, each) for name, each in offsets.items()]
         appended = partial(self._pending.add, producer[0], group_id, offsets)
         await self._log.store(group_id, records, producer=producer, appended=appended)
@@ -261,6 +276,11 @@ class GroupShard:
             group.check_transactional_commit(*member)
         elif member.generation >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+    def _check_not_late(self, client: Hashable, connection: int) -> None:
+        """Raise KafkaError if the client has committed on a newer connection. It looks for the coordinator again."""
+        if self._late_commits.is_late(client, connection):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "a late commit, on a connection that the client has given up")
 
     def unstable_offsets(self, group_id: str) -> set[TopicPartition]:
         """Return the partitions whose committed offset an open transaction may change."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skylog.broker.time_slice import TimeSlice
 from skylog.errors import ErrorCode, KafkaError
+from skylog.limited_logger import LimitedLogger
 from skylog.model import NO_PRODUCER_ID
 from skylog.records import Marker, Record, build_batch, check_batch, read_marker, read_records
 from skylog.storage import FileSlice
@@ -15,6 +18,8 @@ from skylog.storage import FileSlice
 if TYPE_CHECKING:
     from skylog.broker.broker import Broker
     from skylog.broker.partition import Partition
+
+limited_logger = LimitedLogger(logging.getLogger(__name__))
 
 KeyValue = tuple[bytes, bytes | None]
 ProducerIdAndEpoch = tuple[int, int]
@@ -81,6 +86,20 @@ class Leadership:
                     await time_slice.yield_if_over()
                     if record.key is not None:
                         apply(record.key, record.value, producer_id)
+
+    async def replicated(self) -> None:
+        """Wait until everything that the log had when the leadership began is committed, however long that takes."""
+        partition = self.partition
+        while partition.high_watermark < self.end_offset and not self.is_over:
+            if not partition.has_enough_replicas:
+                limited_logger.warning("%s cannot be served yet: too few replicas are in sync", partition.name)
+            settled = asyncio.Event()
+            partition.when_replicated(self.end_offset, partial(_set, settled))
+            await settled.wait()  # an error ends only this wait: more replicas may join
+
+
+def _set(event: asyncio.Event, _: KafkaError | None) -> None:
+    event.set()
 
 
 Parsed = tuple[int, list[Record] | Marker]

@@ -3,18 +3,21 @@
 A key belongs to the same partition as in Kafka, and the leader of that partition serves it. A change is appended to the
 partition before it takes effect::
 
-    not served ──begins to lead──▶ loading ──replayed to its end──▶ served
-        ▲                          │  ▲   │                           │
-        │                          └──┘   │                           │
-        │                       it failed │                           │
-        └────────stops leading────────────┴───────────────────────────┘
+    not served ──begins to lead──▶ loading ──replayed and replicated──▶ served
+        ▲                          │  ▲   │                               │
+        │                          └──┘   │                               │
+        │                       it failed │                               │
+        └────────stops leading────────────┴───────────────────────────────┘
 
 Each leadership has a state of its own, a shard. It starts empty, is filled from the log, and is dropped when the
 leadership ends. So nothing that began in one leadership can change the state of a later one: it holds the old shard,
 and the old `Leadership` appends no more. A load that fails is tried again with a new shard, so that only whole ones are
 served.
 
-As in Kafka, records above the high watermark are replayed too. They are replicated before anything after them.
+Records above the high watermark are replayed too: the former leader may have acknowledged them. They may also be lost
+with this leader. So nothing is served, and no decision of a transaction is carried out, until the replicas in sync have
+all that was replayed. Otherwise an offset that a consumer has seen could move back, and a transaction could be
+committed in one partition and aborted in another.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ class Shard(Protocol):
         """Called on the shard that replaces one whose load has failed. Take what was noted for after the load."""
 
     async def loaded(self) -> None:
-        """Called when the partition has been replayed to its end. Its keys are served when this returns.
+        """Called when the partition has been replayed and replicated to its end. Its keys are served when this returns.
 
         Not called for a partition without records, which is served immediately.
         """
@@ -285,7 +288,8 @@ class StateTopic(Generic[S]):
         try:
             async with self._loading:
                 await leadership.replay(shard.replay, shard.replay_marker)
-                await shard.loaded()
+            await leadership.replicated()
+            await shard.loaded()
             return None
         except Exception as error:
             tenure.shard = self._new_shard(leadership)

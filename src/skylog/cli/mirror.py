@@ -48,6 +48,10 @@ def create(
             "--source-config", metavar="FILE", help="A properties file with TLS and login for the source.", exists=True
         ),
     ] = None,
+    adopt: Annotated[
+        bool,
+        typer.Option("--adopt", help="Continue topics that are here already, if the source has all of their records."),
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Copy topics of another cluster into this one, from now on.
@@ -60,7 +64,8 @@ def create(
     from skylog.replication.mirror import split_patterns
 
     chosen = split_patterns(topics)
-    _admin(bootstrap).create(name, source, chosen, split_patterns(groups), prefix, source_settings(source_config))
+    client = source_settings(source_config)
+    _admin(bootstrap).create(name, source, chosen, split_patterns(groups), prefix, client, adopt=adopt)
     note(f"created the mirror {name}; skylog mirror describe {name} shows its progress")
 
 

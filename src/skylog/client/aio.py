@@ -271,6 +271,7 @@ class AsyncConsumer(Generic[ValueT]):
         commit: CommitMode = "auto",
         deserializer: Deserializer[ValueT] | None = None,
         audit: ConsumerTierFactory | None = None,
+        read_committed: bool = True,
         config: Mapping[str, object] | None = None,
     ) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None  # the one that waits for the thread
@@ -282,6 +283,7 @@ class AsyncConsumer(Generic[ValueT]):
             commit=commit,
             deserializer=deserializer,
             audit=audit,
+            read_committed=read_committed,
             config=config,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="skylog-consumer")

@@ -23,6 +23,7 @@ from skylog.client.engine import Engine
 from skylog.client.errors import TopicNotFoundError
 from skylog.client.handles import check_handle, is_inherited
 from skylog.client.inbox import MAX_MESSAGES, Inbox
+from skylog.client.kafka_settings import isolation
 from skylog.client.membership import Membership, Start
 from skylog.client.message import Message
 from skylog.client.offset_tracker import Bookmark, OffsetTracker
@@ -48,7 +49,6 @@ _SETTINGS: Final[dict[str, Any]] = {
     "allow.auto.create.topics": False,
     "fetch.queue.backoff.ms": 10,  # with the default, a fast reader pauses for a second again and again
     "partition.assignment.strategy": "cooperative-sticky",
-    "isolation.level": "read_committed",  # librdkafka's default, too
     "auto.offset.reset": "error",  # the start is chosen on assignment; after that, a missing offset means lost messages
 }
 _REPORT_SETTINGS: Final[dict[str, Any]] = {"acks": "all", "enable.idempotence": True}
@@ -73,8 +73,8 @@ class Consumer(Generic[ValueT]):
         "manual" only when you call `commit`.
     deserializer: converts bytes to `message.value`, such as `skylog.client.serializers.from_json`.
     audit: counts consumed messages; see `skylog.audit.ConsumerAudit`.
-    config: librdkafka's own settings, such as {"session.timeout.ms": 10000}. By default only committed messages are
-        delivered; {"isolation.level": "read_uncommitted"} also delivers those of open and aborted transactions.
+    read_committed: False also delivers the messages of open and aborted transactions.
+    config: librdkafka's own settings, such as {"session.timeout.ms": 10000}.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Consumer(Generic[ValueT]):
         commit: CommitMode = "auto",
         deserializer: Deserializer[ValueT] | None = None,
         audit: ConsumerTierFactory | None = None,
+        read_committed: bool = True,
         config: Mapping[str, object] | None = None,
     ) -> None:
         names = [topics] if isinstance(topics, str) else list(topics)
@@ -100,7 +101,13 @@ class Consumer(Generic[ValueT]):
         self._commit_mode = commit
         self._connection = Connection(bootstrap, config)
         self._connection.warn_as(f"group '{group}' waits")
-        settings = {**_SETTINGS, **(config or {}), "group.id": group, "on_commit": self._on_commit}
+        settings = {
+            **_SETTINGS,
+            **isolation(read_committed),
+            **(config or {}),
+            "group.id": group,
+            "on_commit": self._on_commit,
+        }
         self._client: LibraryConsumer = self._connection.consumer(settings)
         self._inbox = Inbox(self._client, self._connection, deserializer)
         self._tracker = OffsetTracker(group, self._client, self._connection, self._inbox)

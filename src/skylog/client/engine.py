@@ -50,7 +50,8 @@ _UNKNOWN_OUTCOME: Final = frozenset(
         int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
     }
 )
-_GIVEN_UP: Final = frozenset({LibraryError._MSG_TIMED_OUT, LibraryError._PURGE_QUEUE, LibraryError._PURGE_INFLIGHT})
+_PURGED: Final = frozenset({LibraryError._PURGE_QUEUE, LibraryError._PURGE_INFLIGHT})
+_GIVEN_UP: Final = _PURGED | {LibraryError._MSG_TIMED_OUT}
 _MAY_EXIST: Final = (
     ErrorCode.TOPIC_ALREADY_EXISTS,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,  # of who may not create it, whether or not it exists
@@ -79,6 +80,7 @@ class Engine:
         self.waiters: dict[Delivery, list[Callable[[Delivery], None]]] = {}
         self._waiting = threading.Lock()
         self._connection = connection
+        self._is_transactional = "transactional.id" in settings
         self.client: LibraryProducer = connection.producer({**settings, "on_delivery": self._on_delivery})
         self.produce = self.client.produce
         self.tier = None if audit is None else audit.open_producer(self.publish)
@@ -97,7 +99,7 @@ class Engine:
         """Handle pending delivery reports, unless another thread is doing it."""
         if self._polling.acquire(blocking=False):
             try:
-                run_callback(self.client.poll, 0)
+                _handle_reports(self.client.poll, 0)
             finally:
                 self._polling.release()
 
@@ -196,6 +198,8 @@ class Engine:
             reason = f"there is no such partition; see: skylog topics describe {topic}"
         elif code == LibraryError._STATE:
             reason = "a producer with a transactional id sends inside of `with producer.transaction()`"
+        elif code in _PURGED and self._is_transactional:
+            reason = "its transaction was aborted"
         elif code in _GIVEN_UP and self._connection.down_reason is not None:
             reason = str(self._connection.unreachable())
         elif code in _GIVEN_UP:
@@ -246,7 +250,7 @@ class Engine:
                 time.sleep(_IDLE_S)  # the sending threads poll
                 continue
             with self._polling:
-                run_callback(client.flush if self._flushing else client.poll, POLL_S)
+                _handle_reports(client.flush if self._flushing else client.poll, POLL_S)
             if self.delivered_count != delivered_count:
                 delivered_count = self.delivered_count
                 self._connection.down_reason = None
@@ -257,6 +261,16 @@ class Engine:
             with self._polled:
                 self._polled.notify_all()
         _engines.discard(self)
+
+
+def _handle_reports(poll: Callable[[float], object], timeout_s: float) -> None:
+    """Let librdkafka call `_on_delivery`. It raises the error that ends a producer, such as one that is fenced."""
+    try:
+        poll(timeout_s)
+    except KafkaException as error:
+        logger.warning("the producer cannot go on: %s", error.args[0].str())
+    except Exception:
+        logger.exception("a callback failed")
 
 
 _engines: set[Engine] = set()

@@ -33,6 +33,11 @@ _KEYSTORE: Final = "ssl.keystore.location"
 _PASSWORD_OF_KEYSTORE: Final = "ssl.keystore.password"
 
 
+def isolation(read_committed: bool) -> dict[str, object]:
+    """Return the setting of a consumer that reads committed messages only, or all."""
+    return {"isolation.level": "read_committed" if read_committed else "read_uncommitted"}
+
+
 def as_librdkafka(config: Mapping[str, object]) -> dict[str, object]:
     """Return settings with librdkafka's names. Raises ConfigError for what librdkafka cannot do."""
     found: dict[str, object] = {}

@@ -118,14 +118,20 @@ class MirrorAdmin:
         groups: Sequence[str] = (),
         prefix: str = "",
         client: Mapping[str, str] | None = None,
+        *,
+        adopt: bool = False,
     ) -> None:
-        """Create a mirror. `client` has the settings to connect to the source: see `source_settings`."""
+        """Create a mirror. `client` has the settings to connect to the source: see `source_settings`.
+
+        With `adopt` it continues topics that this cluster has already.
+        """
         document = {
             "source": source,
             "topics": list(topics),
             "groups": list(groups),
             "prefix": prefix,
             "client": dict(client or {}),
+            "adopts": adopt,
         }
         self._alter(name, "create", document)
 

@@ -14,6 +14,7 @@ from skylog.client.connection import Connection
 from skylog.client.errors import OffsetOutOfRangeError
 from skylog.client.handles import check_handle, is_inherited
 from skylog.client.inbox import MAX_MESSAGES, Inbox
+from skylog.client.kafka_settings import isolation
 from skylog.client.message import Message
 from skylog.client.serializers import Deserializer, ValueT
 from skylog.errors import ConfigError, SkylogError
@@ -28,7 +29,6 @@ _SETTINGS: Final[dict[str, Any]] = {
     "enable.auto.offset.store": False,
     "allow.auto.create.topics": False,
     "fetch.queue.backoff.ms": 10,  # with the default, a fast reader pauses for a second again and again
-    "isolation.level": "read_committed",
     "auto.offset.reset": "error",
 }
 
@@ -44,7 +44,8 @@ class SimpleConsumer(Generic[ValueT]):
             print(message.offset, message.text())
 
     You store the offset yourself. Stored in one transaction with your results, each message counts exactly once.
-    `offset` may also be "earliest" or "latest". Use a consumer from one thread at a time.
+    `offset` may also be "earliest" or "latest". `read_committed=False` also delivers the messages of open and aborted
+    transactions. Use a consumer from one thread at a time.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class SimpleConsumer(Generic[ValueT]):
         bootstrap: str | None = None,
         *,
         deserializer: Deserializer[ValueT] | None = None,
+        read_committed: bool = True,
         config: Mapping[str, object] | None = None,
     ) -> None:
         self.topic_partition = TopicPartition(topic, partition)
@@ -62,7 +64,7 @@ class SimpleConsumer(Generic[ValueT]):
         self._connection.warn_as(f"the reader of {self.topic_partition} waits")
         self._admin = Admin(self._connection)
         self._check_partition()
-        self._client = self._connection.consumer({**_SETTINGS, **(config or {})})
+        self._client = self._connection.consumer({**_SETTINGS, **isolation(read_committed), **(config or {})})
         self._inbox = Inbox(self._client, self._connection, deserializer)
         self._closed = False
         self._last: Message[ValueT] | None = None  # returned since the offset was set

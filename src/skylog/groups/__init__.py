@@ -6,6 +6,7 @@ from skylog.groups.consumer.group import ConsumerGroup
 from skylog.groups.effects import Effect, JoinResponse, StoreGroup, SyncResponse
 from skylog.groups.group import Group
 from skylog.groups.groups import AnyGroup, CommittedOffset, Groups, StoredRecord
+from skylog.groups.late_commits import LateCommits
 from skylog.groups.member import JoinRequest
 from skylog.groups.pending_offsets import PendingOffsets
 from skylog.groups.state import GroupState
@@ -24,6 +25,7 @@ __all__ = [
     "Groups",
     "JoinRequest",
     "JoinResponse",
+    "LateCommits",
     "PendingOffsets",
     "StoreGroup",
     "StoredRecord",

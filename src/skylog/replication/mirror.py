@@ -50,13 +50,14 @@ class TopicState(StrEnum):
 class MirrorTopic:
     """A topic of the target: the topic of the source that it mirrors, with that one's id where the source has ids.
 
-    `finished` has the partitions whose promotion is complete.
+    `finished` has the partitions whose promotion is complete. A topic that was there before the mirror `is_adopted`.
     """
 
     source: str
     source_id: str = ""
     state: TopicState = TopicState.MIRRORING
     finished: frozenset[int] = frozenset()
+    is_adopted: bool = False
 
     def owns(self, partition: int) -> bool:
         """Whether clients cannot write to the partition yet."""
@@ -68,11 +69,18 @@ class MirrorTopic:
             "source_id": self.source_id,
             "state": self.state.value,
             "finished": sorted(self.finished),
+            "adopted": self.is_adopted,
         }
 
     @classmethod
     def from_value(cls, value: Mapping[str, Any]) -> MirrorTopic:
-        return cls(value["source"], value["source_id"], TopicState(value["state"]), frozenset(value["finished"]))
+        return cls(
+            value["source"],
+            value["source_id"],
+            TopicState(value["state"]),
+            frozenset(value["finished"]),
+            value.get("adopted", False),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,8 @@ class Mirror:
     """A mirror. `client` has the settings of the connection to the source, with secrets.
 
     `topics` and `groups` are names and patterns with `*`, `?` and `[…]`. `mirrored` has the topics by their names on
-    the target. A mirror that `is_ending` is removed when all of its topics are promoted.
+    the target. A mirror that `adopts` takes on topics that the target has already, and continues their logs. One that
+    `is_ending` is removed when all of its topics are promoted.
     """
 
     name: str
@@ -92,6 +101,7 @@ class Mirror:
     is_paused: bool = False
     is_ending: bool = False
     mirrored: Mapping[str, MirrorTopic] = field(default_factory=dict)
+    adopts: bool = False
 
     def check(self) -> None:
         """Raise ConfigError if the definition makes no sense."""
@@ -184,6 +194,7 @@ class Mirror:
             "topics": list(self.topics),
             "groups": list(self.groups),
             "prefix": self.prefix,
+            "adopts": self.adopts,
             "paused": self.is_paused,
             "ending": self.is_ending,
         }
@@ -200,6 +211,7 @@ class Mirror:
             value["paused"],
             value["ending"],
             {target: MirrorTopic.from_value(topic) for target, topic in value["mirrored"].items()},
+            value.get("adopts", False),
         )
 
 

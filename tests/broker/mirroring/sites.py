@@ -38,12 +38,13 @@ class Sites:
         prefix: str = "",
         source: LoopCluster | None = None,
         target: LoopCluster | None = None,
+        adopts: bool = False,
     ) -> None:
         """Let a cluster mirror another one, by default east the west."""
         source, target = source or self.west, target or self.east
         ports = [each.endpoints.port for each in source.brokers.values()]
         address = ",".join(f"127.0.0.1:{port}" for port in ports)
-        await any_broker(target).mirrors.create(Mirror(name, address, topics, groups, prefix))
+        await any_broker(target).mirrors.create(Mirror(name, address, topics, groups, prefix, adopts=adopts))
 
     async def copied(self, topic: str = "t", index: int = 0, *, to: str | None = None) -> Partition:
         """Wait until east has what west has of a partition, on the leader and committed. Return that partition."""

@@ -52,6 +52,7 @@ def _definition(name: str, given: dict[str, Any]) -> Mirror:
         tuple(map(str, given.get("groups", ()))),
         str(given.get("prefix", "")),
         {str(key): str(value) for key, value in given.get("client", {}).items()},
+        adopts=bool(given.get("adopts", False)),
     )
 
 

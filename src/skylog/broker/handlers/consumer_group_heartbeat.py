@@ -41,7 +41,7 @@ async def handle(context: Context, request: ConsumerGroupHeartbeatRequest) -> Co
         if not heartbeat.member_id:
             heartbeat = heartbeat._replace(member_id=str(uuid4()))
         shard = context.broker.coordinator.shard(request.group_id)
-        response = await shard.consumer_heartbeat(request.group_id, heartbeat)
+        response = await shard.consumer_heartbeat(request.group_id, heartbeat, context.session.rights)
     except KafkaError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
     return ConsumerGroupHeartbeatResponse(

@@ -39,7 +39,13 @@ async def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommit
     try:
         offsets, errors = await validate_all(context, request.topics)
         shard = context.broker.coordinator.shard(request.group_id, may_be_empty=True)
-        await shard.commit_offsets(request.group_id, member, offsets, knows_epochs=context.version >= 9)
+        await shard.commit_offsets(
+            request.group_id,
+            member,
+            offsets,
+            knows_epochs=context.version >= 9,
+            connection=context.session.number,
+        )
     except KafkaError as error:
         return await _response(request, {}, error.code)
     return await _response(request, errors, ErrorCode.NONE)

@@ -55,7 +55,7 @@ async def _commit(context: Context, request: TxnOffsetCommitRequest, offsets: Of
         if found != partition.verification_stamp(producer.producer_id):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the transaction has ended meanwhile")
     # The append, which is the first step of this, must follow the check without a pause.
-    await shard.commit_in_transaction(request.group_id, member, producer, offsets)
+    await shard.commit_in_transaction(request.group_id, member, producer, offsets, context.session.number)
 
 
 def _for_producer(code: ErrorCode, version: int) -> ErrorCode:

@@ -45,7 +45,9 @@ class Comparison:
             return
         log, progress = mirrored.partition.log, mirrored.progress
         progress.end_offset = log.log_end_offset
-        if log.log_end_offset < start:
+        if mirrored.is_adopted and log.log_start_offset < log.log_end_offset <= start:
+            self._diverged(mirrored, f"the source begins at offset {start}, so it has nothing to compare this log with")
+        elif log.log_end_offset < start:
             self._begin_at(mirrored, start)
             progress.attached(NO_EPOCH)
         elif log.log_end_offset > end:
@@ -103,7 +105,8 @@ class Comparison:
             return
         if theirs is None:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the source cannot show its records yet")
-        difference = ours and compare(ours, theirs, is_compacted=log.config.is_compacted)
+        is_compacted = log.config.is_compacted and not mirrored.is_adopted
+        difference = ours and compare(ours, theirs, is_compacted=is_compacted)
         if difference:
             self._diverged(mirrored, difference)
         else:

@@ -77,9 +77,11 @@ class MirrorCopier:
             self.drop(name)
             known = None
         if known is None and partition.is_leader and self._is_wanted(name):
-            source = TopicPartition(self.mirror.mirrored[name.topic].source, name.partition)
-            now_s = self._broker.clock.monotonic()
-            self.partitions[name] = MirroredPartition(partition, source, self._is_wanted, now_s)
+            topic = self.mirror.mirrored[name.topic]
+            source, now_s = TopicPartition(topic.source, name.partition), self._broker.clock.monotonic()
+            self.partitions[name] = MirroredPartition(
+                partition, source, self._is_wanted, now_s, is_adopted=topic.is_adopted
+            )
             self._refresh_soon.set()
 
     def drop(self, name: TopicPartition) -> None:

@@ -13,14 +13,22 @@ from skylog.replication.mirror_progress import MirrorProgress
 class MirroredPartition:
     """The partition here, the partition of the source, and the progress.
 
-    `is_wanted` tells whether the topic is still being mirrored, and not paused or promoted.
+    `is_wanted` tells whether the topic is still being mirrored, and not paused or promoted. A partition that
+    `is_adopted` may have records that are not from the source.
     """
 
     def __init__(
-        self, partition: Partition, source: TopicPartition, is_wanted: Callable[[TopicPartition], bool], now_s: float
+        self,
+        partition: Partition,
+        source: TopicPartition,
+        is_wanted: Callable[[TopicPartition], bool],
+        now_s: float,
+        *,
+        is_adopted: bool = False,
     ) -> None:
         self.partition = partition
         self.source = source
+        self.is_adopted = is_adopted
         self.progress = MirrorProgress(partition.log.log_end_offset, now_s)
         self.topic_id: UUID | None = None
         self.source_leader_epoch = NO_EPOCH

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -166,9 +166,7 @@ class Mirrors:
     def _update(self, values: Mapping[str, Value]) -> None:
         had_any = bool(self._mirrors)
         self._mirrors = {name: Mirror.from_value(value) for name, value in values.items()}
-        self._owners = {
-            target: (mirror, topic) for mirror in self._mirrors.values() for target, topic in mirror.mirrored.items()
-        }
+        self._owners = _owners(self._mirrors.values())
         if self._mirrors and not had_any:
             self._broker.metadata.drop_producer_ids()
         self._apply()
@@ -339,6 +337,16 @@ class Mirrors:
             "skipped": progress.skipped,
             "error": "" if progress.is_attached else progress.last_error,
         }
+
+
+def _owners(mirrors: Iterable[Mirror]) -> dict[str, tuple[Mirror, MirrorTopic]]:
+    """Return the mirror of each topic. One that has promoted the topic, before another took it on, does not count."""
+    owners: dict[str, tuple[Mirror, MirrorTopic]] = {}
+    for mirror in mirrors:
+        for target, topic in mirror.mirrored.items():
+            if target not in owners or topic.state is not TopicState.PROMOTED:
+                owners[target] = (mirror, topic)
+    return owners
 
 
 def _endpoint(mirror: Mirror) -> tuple[object, ...]:

@@ -1,7 +1,8 @@
 """Keeps the topics of a mirror like those of the source: creates them, adds partitions, follows their settings.
 
 Runs on the controller. A topic belongs to the mirror before it is created, so no client ever writes to it. Topics that
-are deleted at the source stay.
+are deleted at the source stay. A mirror can adopt topics that are there before it. What clients still write until all
+leaders know of it is no danger: the logs are compared before anything is copied.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from skylog.broker.config_descriptions import ConfigSource, ResourceType
 from skylog.broker.mirroring.source import Source, SourceImage, SourceTopic
+from skylog.cluster import TopicImage
 from skylog.config import settings
 from skylog.errors import ErrorCode, KafkaError
 from skylog.model import check_topic_name
@@ -89,12 +91,8 @@ class TopicKeeper:
         known = self._broker.metadata.image.topics.get(target)
         if target not in mirror.mirrored:
             check_topic_name(target)
-            if known is not None:
-                raise KafkaError(
-                    ErrorCode.TOPIC_ALREADY_EXISTS,
-                    f"this cluster has a topic '{target}' of its own; choose a --prefix, or delete it",
-                )
-            added = MirrorTopic(name, topic.known_id)
+            self._check_can_take_on(mirror, target, known, len(topic.leaders), configs)
+            added = MirrorTopic(name, topic.known_id, is_adopted=known is not None)
             await self._mirrors.change(mirror.name, lambda current: _take_on(current, target, added))
         count = len(topic.leaders)
         if known is None:
@@ -108,6 +106,35 @@ class TopicKeeper:
         if followed_configs(configs, known.configs, settings(LogConfig)) != known.configs:
             await topics.configure(known, lambda before: followed_configs(configs, before, settings(LogConfig)))
             logger.info("mirror %s: topic %s has the settings of the source again", mirror.name, target)
+
+    def _check_can_take_on(
+        self, mirror: Mirror, target: str, known: TopicImage | None, count: int, configs: Mapping[str, str]
+    ) -> None:
+        owner = self._mirrors.owner(target)
+        if owner is not None:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"the mirror '{owner.name}' has the topic '{target}'")
+        if known is None:
+            return
+        if not mirror.adopts:
+            raise KafkaError(
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+                f"this cluster has a topic '{target}' of its own; choose a --prefix, delete it, or continue it with "
+                "--adopt",
+            )
+        _check_can_adopt(target, known, count, configs)
+
+
+def _check_can_adopt(target: str, known: TopicImage, count: int, configs: Mapping[str, str]) -> None:
+    if any("compact" in each.get("cleanup.policy", "") for each in (configs, known.configs)):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"'{target}' is compacted, so it cannot be compared with the source; delete it to copy it again",
+        )
+    if len(known.partitions) > count:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"'{target}' has {len(known.partitions)} partitions here, and {count} at the source",
+        )
 
 
 def _take_on(mirror: Mirror | None, target: str, topic: MirrorTopic) -> Mirror | None:

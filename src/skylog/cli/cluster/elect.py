@@ -63,6 +63,8 @@ def elect(
         if unclean and not yes:
             _confirm(admin, wanted)
         elections = admin.elect_leaders(wanted, unclean=unclean)
+        if unclean and any(each.error is None for each in elections):
+            note("the end of a transaction may be lost, too; after 15 minutes run: skylog transactions find-hanging")
     _report(elections, json=json)
 
 

@@ -65,6 +65,7 @@ class ConsumerGroup:
         self.target_epoch = epoch
         self.targets: dict[str, Partitions] = {}
         self.patterns: dict[str, ResolvedPattern] = {}
+        self._rules_epoch = 0  # under which they were resolved
         self.roster = ConsumerRoster()
         self.changes = Changes()
         self.next_tick_ms: int | None = None  # as in `groups.group.Group`
@@ -216,12 +217,13 @@ class ConsumerGroup:
         """The racks of the brokers if a member has a rack. Otherwise they make no difference."""
         return self._racks if any(each.metadata.rack_id for each in self.members.values()) else NO_BROKER_RACKS
 
-    def patterns_older_than(self, topics: Topics) -> list[str]:
-        """Return the patterns to resolve again, because topics have changed."""
-        return [] if topics is self._topics else list(self.patterns)
+    def patterns_older_than(self, topics: Topics, rules_epoch: int = 0) -> list[str]:
+        """Return the patterns to resolve again, because topics or the rules of access to them have changed."""
+        return [] if topics is self._topics and rules_epoch == self._rules_epoch else list(self.patterns)
 
-    def resolve(self, resolved: Mapping[str, ResolvedPattern]) -> None:
+    def resolve(self, resolved: Mapping[str, ResolvedPattern], rules_epoch: int = 0) -> None:
         """Set the topics that patterns match now."""
+        self._rules_epoch = rules_epoch
         for pattern, now in resolved.items():
             before = self.patterns.get(pattern)
             if before is not None and before.topics != now.topics:
