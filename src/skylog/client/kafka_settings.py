@@ -15,8 +15,6 @@ from skylog.config import read_properties
 from skylog.errors import ConfigError
 
 CONFIG_VARIABLE: Final = "SKYLOG_CONFIG"
-TEXT_VARIABLE: Final = "SKYLOG_CONFIG_TEXT"
-"""The settings themselves, from a broker for its console."""
 _RENAMED: Final = {
     "sasl.mechanism": "sasl.mechanisms",
     "ssl.truststore.location": "ssl.ca.location",
@@ -87,7 +85,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, str]:
 def properties_of_environment() -> dict[str, str]:
     """Return the settings in the file that SKYLOG_CONFIG names, as they are; none without it. Raises ConfigError."""
     path = os.environ.get(CONFIG_VARIABLE)
-    return _read(path) if path else read_properties(os.environ.get(TEXT_VARIABLE, ""))
+    return _read(path) if path else {}
 
 
 def configured_by_environment() -> dict[str, object]:
