@@ -144,6 +144,20 @@ def test_a_failed_connection_says_what_to_check(client: str, tmp_path: Path) -> 
     assert "check the settings ssl.* in the file of --config" in done.stderr
 
 
+def test_settings_that_are_misspelled_or_of_a_broker_are_named(secrets: Path, tmp_path: Path) -> None:
+    done = skylog("topics", "list", "--config", str(secrets / "server.properties"))
+    assert "'listeners' is a setting of brokers: give the settings of a client" in done.stderr
+    done = skylog("serve", "--config", str(secrets / "client.properties"), "--data-dir", str(tmp_path / "data"))
+    assert "'bootstrap.servers' is a setting of clients: give the settings of a broker" in done.stderr
+    path = tmp_path / "typo.properties"
+    for key in ("securty.protocol", "kafka.security.protocol", "sals.mechanism"):
+        path.write_text(f"{key}=SASL_SSL\nmy.own.setting=1\n")
+        done = skylog("topics", "list", "--config", str(path))
+        assert f"unknown setting '{key}' in {path}; did you mean 's" in done.stderr, done.stderr
+    path.write_text("security.protocol=SASL_SSL\nsasl.mechansim=PLAIN\n")
+    assert 'No such configuration property: "sasl.mechansim"' in skylog("topics", "list", "--config", str(path)).stderr
+
+
 def test_users_are_added_listed_and_removed(broker: BrokerProcess, client: str) -> None:
     assert skylog("users", "add", "alice", "--config", client, stdin="secret\n").returncode == 0
     done = skylog("users", "list", "--json", "--config", client)
@@ -292,6 +306,8 @@ def test_rules_are_added_before_the_first_start_and_useless_ones_refused(tmp_pat
     assert done.returncode == 0, done.stderr
     done = skylog("acls", "check", "anybody", "describe", "--group", "g", "--data-dir", data_dir)
     assert done.stdout == "yes, by this rule: allow User:* read on group g\n", done.stderr
+    done = skylog("acls", "check", "admin", "delete", "--group", "g", "--data-dir", data_dir)
+    assert (done.returncode, "(super users are a setting of brokers" in done.stdout) == (1, True)
     assert skylog("acls", "remove", "*", "--group", "g", "--data-dir", data_dir).returncode == 0
     assert json.loads(skylog("acls", "list", "--json", "--data-dir", data_dir).stdout) == []
     for wrong in (["alice", "read"], ["alice", "cluster-action", "--topic", "t"], ["alice", "fly", "--topic", "t"]):
