@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -242,13 +244,28 @@ def test_the_console_of_a_broker_has_the_settings_of_the_broker_not_of_the_shell
     }
 
 
+def test_the_console_of_a_broker_with_logins_is_for_the_user_whose_rights_it_has(secrets: Path, tmp_path: Path) -> None:
+    options = ["--config", str(secrets / "server.properties")]
+    with BrokerProcess(tmp_path / "data", console=True, options=options) as running:
+        assert "log in to the console as admin" in running.stderr()
+        wrong = base64.b64encode(b"admin:wrong").decode()
+        for headers in ({}, {"Authorization": f"Basic {wrong}"}):
+            request = urllib.request.Request(
+                f"{running.console_url}/topics", headers={"Accept": "application/json", **headers}
+            )
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(request, timeout=60)
+
+
 def test_no_password_is_in_a_command_line_or_an_environment(secrets: Path, tmp_path: Path) -> None:
     found = re.search(r'password="([^"]+)"', (secrets / "client.properties").read_text())
     assert found is not None
     password = found[1].encode()
     options = ["--config", str(secrets / "server.properties"), "--registry-port", "0"]
     with BrokerProcess(tmp_path / "data", console=True, options=options) as running:
-        request = urllib.request.Request(f"{running.console_url}/topics", headers={"Accept": "application/json"})
+        login = base64.b64encode(b"admin:" + password).decode()
+        headers = {"Accept": "application/json", "Authorization": f"Basic {login}"}
+        request = urllib.request.Request(f"{running.console_url}/topics", headers=headers)
         with urllib.request.urlopen(request, timeout=60) as response:
             assert "topics" in json.load(response)  # the console has started, and logs in
         wait_until(lambda: len(below(running.pid)) == 2, "console and registry", 60)

@@ -226,6 +226,18 @@ class BrokerServer:
         found = own_client_settings(self.config.security, addresses[0].name)
         return "\n".join("{}={}".format(key, value.replace("\n", "\\n")) for key, value in found.items())
 
+    def _console_user(self) -> str | None:
+        """Return the user as whom visitors log in to the console, None if it has other credentials or needs none."""
+        from skylog.security.own_client import own_login
+
+        addresses = self.config.security.addresses()
+        if self.console is None or self.console.requires_credentials or not addresses:
+            return None
+        listener = addresses[0].name
+        has_login = self.config.security.protocol_of(listener).has_login
+        login = own_login(self.config.security, listener) if has_login else None
+        return login[1] if login is not None else None
+
     def _announce(self, address: str, servers: Mapping[str, socket.socket | None]) -> None:
         """Print the line that scripts wait for on stdout. Everything else goes to stderr, before it."""
         for name, listening in servers.items():
@@ -233,6 +245,8 @@ class BrokerServer:
                 continue
             if self.log_format is LogFormat.TEXT:
                 _print(f"{name} at {url_of(listening)}")
+                if name == "console" and (user := self._console_user()) is not None:
+                    _print(f"log in to the console as {user}, with the password that the broker logs in with")
             else:
                 logger.info("%s at %s", name, url_of(listening))
         sys.stdout.write(f"listening on {address}\n")
