@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,9 +84,19 @@ def test_a_part_may_not_do_the_work_of_another(broker: DemoBroker, access: Acces
         Admin(Connection(broker.bootstrap, {"security.protocol": "PLAINTEXT"}, timeout_s=5)).list_topics()
 
 
-def test_the_console_logs_in(broker: DemoBroker) -> None:
-    with urllib.request.urlopen(f"{broker.console_url}/topics", timeout=60) as response:
-        assert EVENTS in response.read().decode()
+def page_of(broker: DemoBroker, access: Access, page: str) -> str:
+    login = parse_jaas(access.settings()["sasl.jaas.config"])
+    token = base64.b64encode(f"{login['username']}:{login['password']}".encode()).decode()
+    request = urllib.request.Request(f"{broker.console_url}{page}", headers={"Authorization": f"Basic {token}"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        found: bytes = response.read()
+    return found.decode()
+
+
+def test_the_console_logs_in_and_so_do_its_visitors(broker: DemoBroker, access: Access) -> None:
+    assert EVENTS in page_of(broker, access, "/topics")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"{broker.console_url}/metrics", timeout=60)
 
 
 def secrets_of(access: Access) -> set[str]:
@@ -106,16 +118,16 @@ def test_secrets_are_nowhere(broker: DemoBroker, access: Access) -> None:
         "the list of processes": _command_lines(),
     }
     for page in ("/metrics", "/", "/cluster", "/health"):
-        with urllib.request.urlopen(f"{broker.console_url}{page}", timeout=60) as response:
-            places[page] = response.read().decode()
+        places[page] = page_of(broker, access, page)
     assert str(access.server_file) in places["the list of processes"]
     for secret in secrets_of(access):
         assert [place for place, text in places.items() if secret in text] == []
 
 
 def _command_lines() -> str:
+    """Return what `ps e` shows: the command lines and environments of all processes."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in (*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")):
         try:
             found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except OSError:

@@ -20,12 +20,12 @@ def operations_on(context: Context, resource_type: ResourceType, name: str) -> i
     rights, operations = context.session.rights, OPERATIONS[resource_type]
     if rights is None:
         return _ALL[resource_type]
-    return sum(1 << each for each in operations if rights.may(each, resource_type, name))
+    return sum(1 << each for each in operations if rights.sees(each, resource_type, name))
 
 
 def operations_on_cluster(context: Context) -> int:
     """Return what the client may do with the cluster; nothing, as in Kafka, if it may not describe it."""
     rights = context.session.rights
-    if rights is not None and not rights.may(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if rights is not None and not rights.sees(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return operations_on(context, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -417,6 +417,8 @@ def _in_milliseconds(values: Mapping[str, str]) -> list[tuple[str, str]]:
 def _unknown(key: str) -> ConfigError:
     if key == "log.dirs":
         return ConfigError("'log.dirs' cannot be set; set the data directory with --data-dir")
+    if key == "bootstrap.servers":
+        return ConfigError(f"'{key}' is a setting of clients: give the settings of a broker")
     close = difflib.get_close_matches(key, broker_keys(), n=1, cutoff=0.5)
     topic_key = settings(LogConfig).get(key)
     if topic_key is not None and topic_key.broker_key:

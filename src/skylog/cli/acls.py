@@ -210,6 +210,8 @@ def check(
         authorizer = _stored(data_dir, zookeeper)  # super users are not stored, but a setting of brokers
     decision = authorizer.decide(_principal(user), host, wanted, kind, name)
     why = f"by this rule: {decision.acl}" if decision.acl is not None else decision.reason
+    if decision.acl is None and not (data_dir is None and zookeeper is None):
+        why += " (super users are a setting of brokers, which is not considered here)"
     typer.echo(f"{'yes' if decision.is_allowed else 'no'}, {why}")
     if not decision.is_allowed:
         raise typer.Exit(1)

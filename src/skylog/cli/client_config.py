@@ -7,7 +7,6 @@ from typing import Final
 
 # As in client/kafka_settings.py, whose package takes long to import.
 CONFIG_VARIABLE: Final = "SKYLOG_CONFIG"
-TEXT_VARIABLE: Final = "SKYLOG_CONFIG_TEXT"
 
 
 def apply_client_config(arguments: list[str]) -> None:
@@ -18,7 +17,7 @@ def apply_client_config(arguments: list[str]) -> None:
     """
     if arguments[1:2] in (["serve"], ["console"]):
         return
-    takes_settings = arguments[1:2] == ["topics"]
+    takes_settings = arguments[1:3] in (["topics", "create"], ["topics", "alter"])
     for at in range(1, len(arguments) - 1):
         path = arguments[at + 1]
         if arguments[at] == "--config" and "=" not in path and not (takes_settings and not os.path.exists(path)):

@@ -120,6 +120,8 @@ def console(
     servers = chosen.pop("bootstrap.servers", None)
     if servers and bootstrap == DEFAULT_BOOTSTRAP:
         bootstrap = servers
+    if broker_fd is not None and not (token or user):
+        user, password = _login_of_broker()
     others = parse_clusters(clusters or [])
     settings = Settings(
         bootstrap,
@@ -149,3 +151,15 @@ def console(
         listener = listen(host, port)
         stderr.print(f"console at {url_of(listener)} of the cluster at {bootstrap}", markup=False)
     asyncio.run(serve(settings, listener, None if broker_fd is None else ParentBroker(broker_fd)))
+
+
+def _login_of_broker() -> tuple[str | None, str | None]:
+    """Return the user and password that the broker beside this console logs in with, None if it needs no login.
+
+    The console has the rights of this user, so visitors of a broker that asks for logins must be this user.
+    """
+    from skylog.client.kafka_settings import configured_by_environment
+
+    found = configured_by_environment()
+    user, password = (found.get(key) for key in ("sasl.username", "sasl.password"))
+    return (str(user), str(password)) if user and password else (None, None)

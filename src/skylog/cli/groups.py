@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skylog.cli.denials import seen_with_login
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes, parse_partitions, parse_when
 from skylog.errors import SkylogError
 from skylog.printable import escape_controls
@@ -46,7 +47,8 @@ def list_groups(json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) 
         columns = ["GROUP", "TYPE", "STATE", "PROTOCOL", "MEMBERS", "LAG"]
         print_table(columns, cells, numbers=["MEMBERS", "LAG"])
     else:
-        note("there are no groups; a group is created when a consumer with a group.id subscribes or commits")
+        created = "a group is created when a consumer with a group.id subscribes or commits"
+        note(f"there are no groups{seen_with_login()}; {created}")
 
 
 @app.command("describe")

@@ -65,9 +65,10 @@ def run() -> None:
         else:
             command_line(called or COMMANDS)()
     except SkylogError as error:
+        from skylog.cli.denials import with_fix
         from skylog.terminal import fail
 
-        fail(str(error))
+        fail(with_fix(error))
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has closed the pipe: exit silently
         sys.exit(141)

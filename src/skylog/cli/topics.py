@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skylog.cli.denials import seen_with_login
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, Yes, parse_pairs
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.terminal import fail, note, print_json, print_table, stdout
@@ -89,7 +90,7 @@ def list_topics(
         cells = [(row["name"], row["partitions"], f"{row['messages']:,}") for row in rows]
         print_table(["NAME", "PARTITIONS", "MESSAGES"], cells, numbers=["PARTITIONS", "MESSAGES"])
     else:
-        note("there are no topics; create one with: skylog topics create NAME")
+        note(f"there are no topics{seen_with_login()}; create one with: skylog topics create NAME")
 
 
 @app.command("describe")

@@ -6,6 +6,7 @@ SKYLOG_CONFIG, and by `--config` on the command line. Settings with librdkafka's
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +16,6 @@ from skylog.config import read_properties
 from skylog.errors import ConfigError
 
 CONFIG_VARIABLE: Final = "SKYLOG_CONFIG"
-TEXT_VARIABLE: Final = "SKYLOG_CONFIG_TEXT"
-"""The settings themselves, from a broker for its console."""
 _RENAMED: Final = {
     "sasl.mechanism": "sasl.mechanisms",
     "ssl.truststore.location": "ssl.ca.location",
@@ -27,6 +26,11 @@ _PEM: Final = {
     "ssl.keystore.key": "ssl.key.pem",
 }
 _DROPPED: Final = ("ssl.truststore.type", "ssl.keystore.type")
+_MISSED: Final = ("security.protocol", "sasl.mechanism", "sasl.jaas.config", "ssl.truststore.location")
+"""Without one of these a connection fails in a way that does not show its misspelled name."""
+_REFUSED: Final = ("security.", "sasl.", "ssl.")
+"""Other names that begin in this way are refused by librdkafka if it does not know them."""
+_OF_BROKERS: Final = "listeners"
 _JAAS: Final = "sasl.jaas.config"
 _HOST_CHECK: Final = "ssl.endpoint.identification.algorithm"
 _KEYSTORE: Final = "ssl.keystore.location"
@@ -42,6 +46,8 @@ def as_librdkafka(config: Mapping[str, object]) -> dict[str, object]:
     """Return settings with librdkafka's names. Raises ConfigError for what librdkafka cannot do."""
     found: dict[str, object] = {}
     for key, value in config.items():
+        if key == _OF_BROKERS:
+            raise ConfigError(f"'{key}' is a setting of brokers: give the settings of a client, see docs/security.md")
         if key in _DROPPED:
             if str(value).upper() != "PEM":
                 raise ConfigError(f"{key}={value} is not supported: convert the store to PEM")
@@ -92,7 +98,11 @@ def _read(path: str | os.PathLike[str]) -> dict[str, str]:
 def properties_of_environment() -> dict[str, str]:
     """Return the settings in the file that SKYLOG_CONFIG names, as they are; none without it. Raises ConfigError."""
     path = os.environ.get(CONFIG_VARIABLE)
-    return _read(path) if path else read_properties(os.environ.get(TEXT_VARIABLE, ""))
+    found = _read(path) if path else {}
+    for key in found:
+        if not key.startswith(_REFUSED) and (close := difflib.get_close_matches(key, _MISSED, n=1, cutoff=0.85)):
+            raise ConfigError(f"unknown setting '{key}' in {path}; did you mean '{close[0]}'?")
+    return found
 
 
 def configured_by_environment() -> dict[str, object]:

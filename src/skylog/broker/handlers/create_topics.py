@@ -14,7 +14,7 @@ from typing import Final
 from skylog.broker.api import Api, Context
 from skylog.broker.config_descriptions import describe_topic
 from skylog.broker.quotas.usage import count_mutations
-from skylog.broker.security.access import check_topic, may
+from skylog.broker.security.access import check_topic, sees
 from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
 from skylog.broker.time_slice import cooperatively
@@ -54,7 +54,7 @@ class _Creation:
         topics = self._broker.topics
         topic_id = ZERO_UUID
         try:
-            if not may(self._context, AclOperation.CREATE, ResourceType.CLUSTER):
+            if not sees(self._context, AclOperation.CREATE, ResourceType.CLUSTER):
                 check_topic(self._context, AclOperation.CREATE, wanted.name)
             if times > 1:
                 raise KafkaError(
@@ -74,7 +74,7 @@ class _Creation:
                     topic_id = (await topics.create(wanted.name, assignment, configs)).topic_id
         except KafkaError as error:
             return CreatableTopicResult(name=wanted.name, error_code=error.code, error_message=error.message)
-        if not may(self._context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
+        if not sees(self._context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
             return CreatableTopicResult(
                 name=wanted.name,
                 topic_id=topic_id,

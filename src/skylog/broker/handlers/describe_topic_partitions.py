@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from skylog.broker.api import Api, Context
 from skylog.broker.authorized_operations import operations_on
 from skylog.broker.partition_view import offline_here, partition_view
-from skylog.broker.security.access import may
+from skylog.broker.security.access import may, sees
 from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.unique_names import unique
@@ -49,7 +49,11 @@ async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> D
     first = request.cursor.topic_name if request.cursor else ""
     everything = list(broker.metadata.image.topics)
     if context.session.rights is not None and not asked:
-        everything = [name async for name in cooperatively(everything) if _may_describe(context, name)]
+        everything = [
+            name
+            async for name in cooperatively(everything)
+            if sees(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        ]
     names = sorted(name for name in asked or everything if name >= first)
     limit = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     return _page(context, names, request.cursor, limit)
@@ -86,7 +90,7 @@ def _describe(
     context: Context, name: str, start: int, room: int
 ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
     """Return up to `room` partitions of a topic from `start` on, and the first that did not fit."""
-    if not _may_describe(context, name):
+    if not may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
         return _refuse(context, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED), None
     broker = context.broker
     topic = broker.metadata.image.topics.get(name)
@@ -120,10 +124,6 @@ def _partition(
         last_known_elr=[],
         offline_replicas=view.offline_replicas,
     )
-
-
-def _may_describe(context: Context, name: str) -> bool:
-    return may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _unknown(context: Context, name: str) -> DescribeTopicPartitionsResponseTopic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.security.access import check, may
+from skylog.broker.security.access import check, sees
 from skylog.broker.security.needs import each_transactional_id
 from skylog.broker.time_slice import cooperatively
 from skylog.broker.unique_names import unique
@@ -33,7 +33,7 @@ def _describe(context: Context, transactional_id: str) -> DescribedTransaction:
         return DescribedTransaction(transactional_id=transactional_id, error_code=error.code)
     by_topic: dict[str, list[int]] = {}
     for name in sorted(entry.partitions):
-        if may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name.topic):
+        if sees(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name.topic):
             by_topic.setdefault(name.topic, []).append(name.partition)
     return DescribedTransaction(
         transactional_id=transactional_id,

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final
 
 from skylog.broker.api import Api, Context
-from skylog.broker.security.access import may
+from skylog.broker.security.access import sees
 from skylog.broker.security.needs import each_group
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode
@@ -28,7 +28,7 @@ async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResp
     groups = chain.from_iterable(shard.all_groups() for shard in coordinator.shards())
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    sees_all = may(context, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    sees_all = sees(context, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     return ListGroupsResponse(
         error_code=error,
         groups=[
@@ -39,7 +39,7 @@ async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResp
                 group_type=_type(group),
             )
             async for group in cooperatively(groups)
-            if (sees_all or may(context, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
+            if (sees_all or sees(context, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
             and (not states or group.state.value.lower() in states)
             and (not types or _type(group) in types)
         ],

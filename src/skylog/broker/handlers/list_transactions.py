@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from skylog.broker.api import Api, Context
-from skylog.broker.security.access import may
+from skylog.broker.security.access import sees
 from skylog.broker.security.needs import each_transactional_id
 from skylog.broker.time_slice import TimeSlice
 from skylog.broker.unique_names import unique
@@ -41,7 +41,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
                 (not states or entry.state.value in states)
                 and (not producers or entry.producer.producer_id in producers)
                 and _has_run_for(entry, request.duration_filter, now_ms)
-                and may(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
+                and sees(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
             ):
                 found.append(
                     ListedTransaction(

@@ -16,7 +16,7 @@ from uuid import UUID
 from skylog.broker.api import Api, Context
 from skylog.broker.authorized_operations import NOT_REQUESTED, operations_on, operations_on_cluster
 from skylog.broker.quotas.usage import count_mutations
-from skylog.broker.security.access import check_topic, may
+from skylog.broker.security.access import check_topic, may, sees
 from skylog.broker.security.needs import each_topic
 from skylog.broker.store_errors import as_kafka_errors
 from skylog.broker.time_slice import cooperatively
@@ -46,7 +46,7 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
     if request.topics is None or (context.version == 0 and not request.topics):
         everything = list(broker.metadata.image.topics.values())
         if context.session.rights is not None:
-            everything = [topic async for topic in cooperatively(everything) if _may_describe(context, topic.name)]
+            everything = [topic async for topic in cooperatively(everything) if _sees(context, topic.name)]
         topics = EncodedItems([lookup.describe(topic) async for topic in cooperatively(everything)])
     else:
         asked: dict[Hashable, MetadataRequestTopic] = {}
@@ -68,8 +68,8 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
     )
 
 
-def _may_describe(context: Context, topic: str) -> bool:
-    return may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+def _sees(context: Context, topic: str) -> bool:
+    return sees(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def _is_by_id(context: Context, asked: MetadataRequestTopic) -> bool:
@@ -105,7 +105,7 @@ class _TopicLookup:
             name = image.names.get(asked.topic_id)
             if name is None:
                 return self._refuse(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
-            if not _may_describe(self._context, name):
+            if not may(self._context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
                 return self._refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, asked.topic_id)
         if name is None:  # versions 10 and 11 have ids, but cannot request by id: their response has no null name
             return self._refuse(ErrorCode.INVALID_REQUEST, "")
@@ -121,7 +121,7 @@ class _TopicLookup:
         check_topic_name(name)
         if self._may_create <= 0:
             return topics.get(name)
-        if not may(self._context, AclOperation.CREATE, ResourceType.CLUSTER):
+        if not sees(self._context, AclOperation.CREATE, ResourceType.CLUSTER):
             check_topic(self._context, AclOperation.CREATE, name)
         self._may_create -= 1
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from skylog.broker.api import Api, Context
-from skylog.broker.security.access import check, may
+from skylog.broker.security.access import check, may, sees
 from skylog.broker.security.needs import each_group, each_topic
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import ErrorCode, KafkaError
@@ -126,7 +126,11 @@ async def _look_up(
         if context.version >= 2:  # in version 1 the error is in the partitions
             wanted = []
     if wanted is None:
-        return error, [row for row in _by_topic(offsets.items()) if _may_describe(context, row[0])]
+        return error, [
+            row
+            for row in _by_topic(offsets.items())
+            if sees(context, AclOperation.DESCRIBE, ResourceType.TOPIC, row[0])
+        ]
     return error, [
         (
             name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skylog.broker.api import Api, Context
-from skylog.broker.security.access import check_topic, may
+from skylog.broker.security.access import check_topic, sees
 from skylog.broker.security.needs import each_topic
 from skylog.broker.time_slice import cooperatively
 from skylog.errors import KafkaError
@@ -34,7 +34,7 @@ async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> Offs
 
 def _result(context: Context, topic: str, row: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        if not may(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        if not sees(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
             check_topic(context, AclOperation.DESCRIBE, topic)
         partition = context.broker.replicas.leader(topic, row.partition)
         partition.check_epoch(row.current_leader_epoch)

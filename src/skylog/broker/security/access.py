@@ -36,6 +36,7 @@ ERRORS: Final = {
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
+_Key = tuple[AclOperation, ResourceType, str]
 _KINDS: Final = {
     ResourceType.TOPIC: "topic",
     ResourceType.GROUP: "group",
@@ -79,14 +80,15 @@ class AccessControl:
 class Rights:
     """What the principal of one session may do. Decisions are remembered until a rule or the principal changes."""
 
-    __slots__ = ("_authorizer", "_epoch", "_known", "_principal", "_session")
+    __slots__ = ("_authorizer", "_epoch", "_hidden", "_known", "_principal", "_session")
 
     def __init__(self, authorizer: Authorizer, session: Session) -> None:
         self._authorizer = authorizer
         self._session = session
         self._epoch = authorizer.epoch
         self._principal = ""
-        self._known: dict[tuple[int, int, str], bool] = {}
+        self._known: dict[_Key, bool] = {}
+        self._hidden: set[_Key] = set()
 
     @property
     def epoch(self) -> int:
@@ -98,22 +100,39 @@ class Rights:
         return self._session.connection.peer.rpartition(":")[0].strip("[]")
 
     def may(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-        session = self._session
-        if self._epoch != self._authorizer.epoch or self._principal != session.principal:
-            self._epoch, self._principal = self._authorizer.epoch, session.principal
-            self._known.clear()
+        if self._epoch != self._authorizer.epoch or self._principal != self._session.principal:
+            self._forget()
         key = (operation, resource_type, name)
         known = self._known.get(key)
-        if known is None:
-            known = self._decide(operation, resource_type, name)
-            if len(self._known) >= MAX_REMEMBERED:
-                self._known.clear()
-            self._known[key] = known
-        return known
+        return self._decide(key, is_attempt=True) if known is None else known
 
-    def _decide(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+    def sees(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        """Like `may`, for what the client has not asked for: a denial is not logged."""
+        if self._epoch != self._authorizer.epoch or self._principal != self._session.principal:
+            self._forget()
+        key = (operation, resource_type, name)
+        if key in self._hidden:
+            return False
+        known = self._known.get(key)
+        return self._decide(key, is_attempt=False) if known is None else known
+
+    def _forget(self) -> None:
+        self._epoch, self._principal = self._authorizer.epoch, self._session.principal
+        self._known.clear()
+        self._hidden.clear()
+
+    def _decide(self, key: _Key, *, is_attempt: bool) -> bool:
+        """Decide, log it, and remember it. What is denied without an attempt is remembered apart, to log an attempt."""
+        operation, resource_type, name = key
         host = self.host
         decision = self._authorizer.decide(self._principal, host, operation, resource_type, name)
+        if len(self._known) + len(self._hidden) >= MAX_REMEMBERED:
+            self._known.clear()
+            self._hidden.clear()
+        if not decision.is_allowed and not is_attempt:
+            self._hidden.add(key)
+            return False
+        self._known[key] = decision.is_allowed
         audit_logger.log(
             logging.DEBUG if decision.is_allowed else logging.INFO,
             "%s from %s: %s on %s %r: %s, by %s",
@@ -159,6 +178,12 @@ def may(context: Context, operation: AclOperation, resource_type: ResourceType, 
     """Whether the client may do this, which is always so without an authorizer."""
     rights = context.session.rights
     return rights is None or rights.may(operation, resource_type, name)
+
+
+def sees(context: Context, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+    """Like `may`, for a list, or for a right that another one can replace. It is no attempt to do what is denied."""
+    rights = context.session.rights
+    return rights is None or rights.sees(operation, resource_type, name)
 
 
 def check(context: Context, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:

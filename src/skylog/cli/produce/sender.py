@@ -90,6 +90,12 @@ class Sender:
                 f"topic '{self._topic}' does not exist, and the cluster does not create topics automatically; "
                 f"create it with: skylog topics create {self._topic}"
             )
+        if error.code() in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            return SkylogError(
+                f"topic '{self._topic}': this user may not write to it, or there is no such topic and the user may not "
+                f"create it; an administrator gives the rights with: "
+                f"skylog acls add USER write create --topic {self._topic}"
+            )
         if error.code() == ErrorCode.POLICY_VIOLATION:
             return SkylogError(
                 f"topic '{self._topic}' refuses messages: it may be a mirror of another cluster; "

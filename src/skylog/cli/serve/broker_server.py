@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from skylog.cli.client_config import CONFIG_VARIABLE, TEXT_VARIABLE
 from skylog.cli.log_format import LOG_FORMAT_VARIABLE, LogFormat, start_logging
 from skylog.cli.serve.options import ServeOptions
 from skylog.cli.serve.registry_command import registry_command, registry_secrets
@@ -191,14 +190,18 @@ class BrokerServer:
         if self.console is not None and listening is not None:
             settings = replace(self.console, bootstrap=_address(REACHABLE.get(self.host, self.host), bound))
             environment = console_secrets(settings) | {LOG_FORMAT_VARIABLE: self.log_format.value}
-            environment |= self._client_access() | self._registry_access(registry)
+            environment |= self._registry_access(registry)
             command = console_command(settings)
             health = Health(broker, ignored_jobs={"console"})
-            companions["console"] = ConsoleProcess(broker, health, listening, command, environment)
+            companions["console"] = ConsoleProcess(
+                broker, health, listening, command, environment, client_settings=self._client_settings()
+            )
         if self.registry is not None and registry is not None:
             own = replace(self.registry, bootstrap=_address(REACHABLE.get(self.host, self.host), bound))
-            environment = registry_secrets(own) | {LOG_FORMAT_VARIABLE: self.log_format.value} | self._client_access()
-            companions["registry"] = CompanionProcess("registry", registry, registry_command(own), environment)
+            environment = registry_secrets(own) | {LOG_FORMAT_VARIABLE: self.log_format.value}
+            companions["registry"] = CompanionProcess(
+                "registry", registry, registry_command(own), environment, client_settings=self._client_settings()
+            )
         broker.background |= companions
         for each in companions.values():
             each.start()
@@ -210,19 +213,30 @@ class BrokerServer:
             return {}
         return {URL_VARIABLE: url_of(registry)} | registry_secrets(self.registry)
 
-    def _client_access(self) -> dict[str, str]:
-        """Return how companions reach the first listener, as an environment: the settings have secrets.
+    def _client_settings(self) -> str:
+        """Return how companions reach the first listener, as properties.
 
         The settings of this shell's clients may be meant for another cluster.
         """
         addresses = self.config.security.addresses()
         if not addresses:
-            return {CONFIG_VARIABLE: ""}
+            return ""
         from skylog.security.own_client import own_client_settings
 
         found = own_client_settings(self.config.security, addresses[0].name)
-        lines = ["{}={}".format(key, value.replace("\n", "\\n")) for key, value in found.items()]
-        return {CONFIG_VARIABLE: "", TEXT_VARIABLE: "\n".join(lines)}
+        return "\n".join("{}={}".format(key, value.replace("\n", "\\n")) for key, value in found.items())
+
+    def _console_user(self) -> str | None:
+        """Return the user as whom visitors log in to the console, None if it has other credentials or needs none."""
+        from skylog.security.own_client import own_login
+
+        addresses = self.config.security.addresses()
+        if self.console is None or self.console.requires_credentials or not addresses:
+            return None
+        listener = addresses[0].name
+        has_login = self.config.security.protocol_of(listener).has_login
+        login = own_login(self.config.security, listener) if has_login else None
+        return login[1] if login is not None else None
 
     def _announce(self, address: str, servers: Mapping[str, socket.socket | None]) -> None:
         """Print the line that scripts wait for on stdout. Everything else goes to stderr, before it."""
@@ -231,6 +245,8 @@ class BrokerServer:
                 continue
             if self.log_format is LogFormat.TEXT:
                 _print(f"{name} at {url_of(listening)}")
+                if name == "console" and (user := self._console_user()) is not None:
+                    _print(f"log in to the console as {user}, with the password that the broker logs in with")
             else:
                 logger.info("%s at %s", name, url_of(listening))
         sys.stdout.write(f"listening on {address}\n")

@@ -16,8 +16,10 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
+
+from skylog.cli.client_config import CONFIG_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,9 @@ class CompanionProcess:
 
     The descriptors of the two sockets are appended to `command`, as `--fd` and `parent_option`. Each unexpected exit is
     logged and counted in `failures`.
+
+    SKYLOG_CONFIG of the process names a file in memory with `client_settings`. They have passwords, and `ps e` shows
+    the environment of a process.
     """
 
     parent_option = "--parent-fd"
@@ -49,11 +54,14 @@ class CompanionProcess:
         command: list[str],
         environment: Mapping[str, str],
         start_after_s: float = START_AFTER_S,
+        *,
+        client_settings: str = "",
     ) -> None:
         self._name = name
         self._socket = sock
         self._command = command
         self._environment = environment
+        self._client_settings = client_settings
         self._start_after_s = start_after_s
         self._task: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -110,7 +118,7 @@ class CompanionProcess:
         """Run the process until it exits, and return its exit code. Cancellation stops it first."""
         ours, theirs = socket.socketpair()
         with ours:
-            with theirs:
+            with theirs, self._settings_file() as settings:
                 numbers = {"--fd": self._socket.fileno(), self.parent_option: theirs.fileno()}
                 options = [text for name, number in numbers.items() for text in (name, str(number))]
                 self._process = process = await asyncio.create_subprocess_exec(
@@ -118,8 +126,8 @@ class CompanionProcess:
                     *options,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=sys.stderr.fileno(),  # scripts read one line of our stdout and wait until it is closed
-                    pass_fds=tuple(numbers.values()),
-                    env={**os.environ, **self._environment},
+                    pass_fds=(*numbers.values(), settings),
+                    env={**os.environ, **self._environment, CONFIG_VARIABLE: f"/dev/fd/{settings}"},
                     start_new_session=True,  # Ctrl-C reaches only the broker, which then stops the process
                 )
             with contextlib.suppress(ProcessLookupError):
@@ -133,6 +141,14 @@ class CompanionProcess:
                 ours.close()
                 await self._end(process)
                 self._process = None
+
+    @contextlib.contextmanager
+    def _settings_file(self) -> Iterator[int]:
+        """Open the client settings as a file in memory, until the process has a copy of the descriptor."""
+        with open(os.memfd_create("skylog-client-settings"), "wb") as file:
+            file.write(self._client_settings.encode())
+            file.flush()
+            yield file.fileno()
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         """Wait for the process to exit, now that the socket pair is closed. Kills it after `STOP_GRACE_S`."""

@@ -55,8 +55,10 @@ class ConsoleProcess(CompanionProcess):
         command: list[str],
         environment: Mapping[str, str],
         start_after_s: float = START_AFTER_S,
+        *,
+        client_settings: str = "",
     ) -> None:
-        super().__init__("console", sock, command, environment, start_after_s)
+        super().__init__("console", sock, command, environment, start_after_s, client_settings=client_settings)
         self._broker = broker
         self._health = health
         self._in_progress: set[str] = set()
