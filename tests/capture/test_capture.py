@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
-from threading import Event as ThreadEvent
 
 import psycopg
 import pytest
 
-from skylog.capture.capture import CaptureRun, CaptureSettings, EnvelopeName
+from skylog.capture.capture import EnvelopeName
 from skylog.capture.drop import drop_capture
 from skylog.capture.plan import Limits
 from skylog.capture.table import CaptureError
 from skylog.testing import wait_until
-from tests.capture.captured import Captured, Event
+from tests.capture.captured import Captured, Event, InterruptionError, run_until
+from tests.capture.execute import execute
 
 Make = Callable[..., Captured]
-
-
-def execute(url: str, *statements: str) -> None:
-    """Run each statement in a transaction of its own."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def test_rows_and_changes_become_records_in_debeziums_envelope(database: str, captured: Make) -> None:
@@ -231,24 +223,6 @@ def test_a_large_transaction_is_one_transaction_of_the_log(database: str, captur
     assert [key["id"] for key, _ in capture.events("public.n")] == list(range(1, 20_001))
 
 
-class InterruptionError(Exception):
-    """Ends a run in its middle, as a kill does."""
-
-
-def run_until(settings: CaptureSettings, rows: int) -> None:
-    """Run until so many rows were taken from the stream, and leave everything as it is."""
-
-    class StopAfter(ThreadEvent):
-        def is_set(self) -> bool:
-            if run.changes.rows >= rows:
-                raise InterruptionError
-            return False
-
-    with ExitStack() as resources:
-        run = CaptureRun(settings, resources)
-        run.run(StopAfter(), lambda _: None)
-
-
 def test_a_table_without_a_primary_key_is_refused_with_the_fix(database: str, captured: Make) -> None:
     execute(database, "CREATE TABLE log (line text)")
     with pytest.raises(CaptureError, match=r"public.log has no primary key.*ALTER TABLE public.log ADD PRIMARY KEY"):
@@ -274,6 +248,16 @@ def test_what_cannot_be_captured_is_refused_with_the_fix(
     execute(database, statement)
     with pytest.raises(CaptureError, match=words):
         captured("public.t").catch_up()
+
+
+def test_a_name_that_no_topic_can_have_is_refused_and_leaves_nothing_in_the_database(
+    database: str, captured: Make
+) -> None:
+    execute(database, 'CREATE TABLE "My Table" (id int PRIMARY KEY)')
+    with pytest.raises(CaptureError, match="may only contain letters"):
+        captured("public.My Table").catch_up()
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT 1 FROM pg_publication").fetchall() == []
 
 
 def test_generated_columns_are_in_no_row(database: str, captured: Make) -> None:

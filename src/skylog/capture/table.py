@@ -13,6 +13,14 @@ class CaptureError(SkylogError):
     """A reason why a capture cannot go on that somebody has to remove. The message names the fix."""
 
 
+class TableChangedError(SkylogError):
+    """A table is not the one that the capture began with. The capture begins again, and reads `table` anew."""
+
+    def __init__(self, table: str, reason: str) -> None:
+        super().__init__(f"{reason}: the table {table} is read anew")
+        self.table = table
+
+
 class Table:
     """A table as its rows are at a moment. Another change of the table makes another one."""
 
@@ -55,18 +63,13 @@ def no_key(name: str) -> CaptureError:
     )
 
 
-def key_of(relation: Relation, primary_key: Sequence[str]) -> list[str]:
-    """Return the columns of the key of a table: those that the stream names, unless it names them all (FULL).
+def check_key(name: str, relation: Relation, key: Sequence[str]) -> None:
+    """Raise TableChangedError if `key` is not the primary key of a table in the stream.
 
-    They are in the order of the primary key, as in a snapshot. Raises CaptureError if there is none.
+    With the replica identity FULL the stream does not say what the key is; then its columns have to be there.
     """
-    names = [column.name for column in relation.columns]
-    if relation.identity == "d":
-        found = [column.name for column in relation.columns if column.is_key]
-        if set(found) == set(primary_key):
-            found = list(primary_key)
-    else:
-        found = [name for name in primary_key if name in names]
-    if not found:
-        raise no_key(f"{relation.schema}.{relation.table}")
-    return found
+    names = {column.name for column in relation.columns}
+    found = {column.name for column in relation.columns if column.is_key} if relation.identity == "d" else names
+    is_same = found == set(key) if relation.identity == "d" else found >= set(key)
+    if not is_same:
+        raise TableChangedError(name, "its primary key has changed")

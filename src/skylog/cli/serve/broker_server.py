@@ -120,11 +120,7 @@ class BrokerServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         listening = self._open_console()
-        registry = (
-            None
-            if self.registry is None
-            else listen(self.registry.host, self.registry.port, "--registry-port", "registry")
-        )
+        registry = self._open_registry()
         starting, interrupted = asyncio.create_task(self._start_broker()), asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, interrupted}, return_when=asyncio.FIRST_COMPLETED)
         interrupted.cancel()
