@@ -78,6 +78,20 @@ def test_rows_get_their_new_keys_if_the_primary_key_has_other_columns(
     assert set(capture.rows("public.t")) == {'{"v": 20}', '{"v": 30}', '{"v": 50}'}
 
 
+def test_rows_get_their_new_keys_if_the_type_of_the_primary_key_changes(database: str, captured: Make) -> None:
+    execute(database, CREATE, "INSERT INTO t VALUES (1, 1), (2, 2)")
+    capture = captured("public.t", envelope=EnvelopeName.PLAIN)
+    capture.catch_up()
+    execute(
+        database,
+        "INSERT INTO t VALUES (3, 3)",
+        "ALTER TABLE t ALTER COLUMN id TYPE text",
+        "UPDATE t SET v = 20 WHERE id = '2'",
+    )
+    capture.catch_up()
+    assert keys(capture) == [("1", 1), ("2", 20), ("3", 3)]
+
+
 def test_a_primary_key_that_is_changed_back_before_the_capture_sees_it_loses_nothing(
     database: str, captured: Make
 ) -> None:

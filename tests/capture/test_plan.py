@@ -77,7 +77,7 @@ def test_a_place_that_the_stream_has_passed_counts_between_transactions_only() -
 
 @pytest.mark.parametrize("part", [None, Part(7, 3)])
 def test_a_position_is_stored_as_it_is(part: Part | None) -> None:
-    begun = Progress(False, ("1", "x"), True, oid=4711, key=("a", "b"), since=2**62)
+    begun = Progress(False, ("1", "x"), True, oid=4711, key=("a", "b"), key_types=(23, 25), since=2**62)
     tables = {"public.a": Progress(True, None, True), "public.b": begun}
     position = Position("system", 2**63, part, tables)
     assert Position.decode(position.encode()) == position

@@ -11,7 +11,7 @@ from tests.cli.commands import run_skylog
 from tests.secured_cluster import secured_cluster
 
 
-def test_a_capture_needs_exactly_the_rights_that_the_docs_name(database: str, tmp_path: Path) -> None:
+def test_a_capture_works_with_the_rights_that_the_docs_name(database: str, tmp_path: Path) -> None:
     execute(database, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     with secured_cluster(tmp_path) as cluster:
         config = cluster.user(

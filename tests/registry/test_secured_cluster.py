@@ -11,7 +11,7 @@ from tests.secured_cluster import secured_cluster
 GROUP = "skylog-registry-_schemas"
 
 
-def test_registries_need_exactly_the_rights_that_the_docs_name(tmp_path: Path) -> None:
+def test_registries_work_with_the_rights_that_the_docs_name(tmp_path: Path) -> None:
     with secured_cluster(tmp_path) as cluster:
         config = cluster.user(
             "registrar",

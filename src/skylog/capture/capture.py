@@ -183,11 +183,12 @@ class CaptureRun:
     def _progress_of(self, name: str, table: SourceTable, position: Position | None, published: set[str]) -> Progress:
         """Return how far the snapshot of a table is. It begins anew if the capture may have missed changes of it."""
         known = None if position is None else position.tables.get(name)
+        new = Progress(oid=table.oid, key=table.key, key_types=table.key_types)
         if known is None:
-            return Progress(oid=table.oid, key=table.key)
-        if (known.oid, known.key) == table and name in published:
+            return new
+        if (known.oid, known.key, known.key_types) == table and name in published:
             return known
-        return Progress(oid=table.oid, key=table.key, since=self.source.end_lsn())
+        return new._replace(since=self.source.end_lsn())
 
     def _first_position(self, position: Position | None) -> Position:
         """Return where to begin: the position in the log, or that of a new slot. Raises CaptureError."""
@@ -309,7 +310,7 @@ class CaptureRun:
             known = self._position.tables[name]
             if table.oid != known.oid:
                 raise TableChangedError(name, "it was created anew")
-            if table.key != known.key:
+            if (table.key, table.key_types) != (known.key, known.key_types):
                 raise TableChangedError(name, "its primary key has changed")
             if name not in published:
                 raise TableChangedError(name, f"it was removed from the publication {self.source.name}")

@@ -143,7 +143,7 @@ class Changes:
             type_oid, modifier = bases.get(each.type_oid, (each.type_oid, each.type_modifier))
             columns.append(each._replace(type_oid=type_oid, type_modifier=modifier))
         key = self._captured[name].key
-        check_key(name, relation, key)
+        check_key(name, relation, dict(zip(key, self._captured[name].key_types, strict=True)))
         return self._described.of(name, columns, key)
 
 

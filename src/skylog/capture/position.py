@@ -25,7 +25,8 @@ class Part(NamedTuple):
 class Progress(NamedTuple):
     """The snapshot of a table: all rows up to the key `after` are in the log, none if it is None.
 
-    The snapshot is of the table `oid` with the primary key `key`, and has everything that was committed before `since`.
+    The snapshot is of the table `oid` with the primary key `key`, whose columns have the types `key_types`, and has
+    everything that was committed before `since`.
     """
 
     is_done: bool = False
@@ -33,6 +34,7 @@ class Progress(NamedTuple):
     is_begun: bool = False
     oid: int = 0
     key: tuple[str, ...] = ()
+    key_types: tuple[int, ...] = ()
     since: int = 0
 
 
@@ -79,6 +81,14 @@ class Position:
         return next((name for name, progress in self.tables.items() if not progress.is_done), None)
 
 
-def _progress(is_done: bool, after: list[str] | None, is_begun: bool, oid: int, key: list[str], since: int) -> Progress:
+def _progress(
+    is_done: bool,
+    after: list[str] | None,
+    is_begun: bool,
+    oid: int,
+    key: list[str],
+    key_types: list[int],
+    since: int,
+) -> Progress:
     place = None if after is None else tuple(after)
-    return Progress(bool(is_done), place, bool(is_begun), int(oid), tuple(key), int(since))
+    return Progress(bool(is_done), place, bool(is_begun), int(oid), tuple(key), tuple(key_types), int(since))

@@ -21,6 +21,9 @@ _TABLES: Final = """
 SELECT n.nspname || '.' || c.relname AS name, c.oid::bigint, c.relkind, c.relreplident, c.relpersistence,
     (SELECT array_agg(a.attname ORDER BY k.n) FROM pg_index i, unnest(i.indkey::int[]) WITH ORDINALITY AS k(number, n),
         pg_attribute a WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.number),
+    (SELECT array_agg(a.atttypid::bigint ORDER BY k.n) FROM pg_index i,
+        unnest(i.indkey::int[]) WITH ORDINALITY AS k(number, n),
+        pg_attribute a WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.number),
     (SELECT i.indisprimary FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident), n.nspname,
     EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey)
         WHERE i.indrelid = c.oid AND i.indisprimary AND a.attgenerated <> ''),
@@ -52,10 +55,14 @@ class Slot(NamedTuple):
 
 
 class SourceTable(NamedTuple):
-    """What identifies a table, and the columns of its primary key. A table that is created anew has another `oid`."""
+    """What identifies a table, and the columns of its primary key with their types.
+
+    A table that is created anew has another `oid`.
+    """
 
     oid: int
     key: tuple[str, ...]
+    key_types: tuple[int, ...]
 
 
 class Source:
@@ -99,7 +106,7 @@ class Source:
                     f"there is no table {name} in the database: name tables as SCHEMA.TABLE, and leave out of --tables "
                     "what was dropped"
                 )
-            oid, kind, identity, persistence, key, is_primary, schema, is_generated, has_heirs = found[name]
+            oid, kind, identity, persistence, key, key_types, is_primary, schema, is_generated, has_heirs = found[name]
             if "." in schema:
                 raise CaptureError(f"{name}: a schema with a dot in its name cannot be captured; rename it")
             if kind not in ("r", "p"):
@@ -123,7 +130,7 @@ class Source:
                     f"the replica identity of the table {name} is not its primary key: "
                     f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT, or FULL"
                 )
-            tables[name] = SourceTable(oid, tuple(key))
+            tables[name] = SourceTable(oid, tuple(key), tuple(key_types))
         return tables
 
     def publish(self, tables: Sequence[str]) -> None:

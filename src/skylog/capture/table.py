@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from skylog.capture.pgoutput import Column, Relation
 from skylog.capture.rows import JsonRows, Rows
@@ -63,13 +63,12 @@ def no_key(name: str) -> CaptureError:
     )
 
 
-def check_key(name: str, relation: Relation, key: Sequence[str]) -> None:
-    """Raise TableChangedError if `key` is not the primary key of a table in the stream.
+def check_key(name: str, relation: Relation, key: Mapping[str, int]) -> None:
+    """Raise TableChangedError if `key`, the types of columns, is not the primary key of a table in the stream.
 
     With the replica identity FULL the stream does not say what the key is; then its columns have to be there.
     """
-    names = {column.name for column in relation.columns}
-    found = {column.name for column in relation.columns if column.is_key} if relation.identity == "d" else names
-    is_same = found == set(key) if relation.identity == "d" else found >= set(key)
-    if not is_same:
+    is_full = relation.identity != "d"
+    found = {column.name: column.type_oid for column in relation.columns if is_full or column.is_key}
+    if not (found.items() >= key.items() if is_full else found == key):
         raise TableChangedError(name, "its primary key has changed")

@@ -65,8 +65,10 @@ def run_broker(options: ServeOptions) -> None:
             "",
             options.registry_host or "127.0.0.1",
             options.registry_port,
-            user=options.registry_user,
-            password=options.registry_password,
+            options.registry_read_only,
+            options.registry_token,
+            options.registry_user,
+            options.registry_password,
         )
         registry_settings.check("--registry-")
     elif options.registry_host is not None:
