@@ -260,6 +260,32 @@ def test_a_name_that_no_topic_can_have_is_refused_and_leaves_nothing_in_the_data
         assert connection.execute("SELECT 1 FROM pg_publication").fetchall() == []
 
 
+def test_a_partitioned_table_is_one_topic(database: str, captured: Make) -> None:
+    execute(
+        database,
+        "CREATE TABLE sales (id int, year int, v int, PRIMARY KEY (id, year)) PARTITION BY RANGE (year)",
+        "CREATE TABLE old PARTITION OF sales FOR VALUES FROM (0) TO (2020)",
+        "CREATE TABLE new PARTITION OF sales FOR VALUES FROM (2020) TO (3000)",
+        "INSERT INTO sales VALUES (1, 2010, 1), (2, 2025, 2)",
+    )
+    capture = captured("public.sales", envelope=EnvelopeName.PLAIN)
+    capture.catch_up()
+    execute(
+        database,
+        "INSERT INTO sales VALUES (3, 2011, 3)",
+        "UPDATE sales SET year = 2026 WHERE id = 1",  # it moves to the other partition
+        "CREATE TABLE later PARTITION OF sales FOR VALUES FROM (3000) TO (4000)",
+        "INSERT INTO sales VALUES (4, 3001, 4)",
+        "DELETE FROM sales WHERE id = 2",
+    )
+    capture.catch_up()
+    rows = sorted(tuple(row.values()) for row in capture.rows("public.sales").values())
+    assert rows == [(1, 2026, 1), (3, 2011, 3), (4, 3001, 4)]
+    execute(database, "TRUNCATE sales", "INSERT INTO sales VALUES (5, 2025, 5)")
+    capture.catch_up()
+    assert [tuple(row.values()) for row in capture.rows("public.sales").values()] == [(5, 2025, 5)]
+
+
 def test_generated_columns_are_in_no_row(database: str, captured: Make) -> None:
     execute(database, 'CREATE TABLE "T" ("Id" int PRIMARY KEY, twice int GENERATED ALWAYS AS ("Id" * 2) STORED, v int)')
     execute(database, 'INSERT INTO "T" ("Id", v) VALUES (1, 1)')
