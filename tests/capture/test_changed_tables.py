@@ -247,7 +247,7 @@ def test_a_connection_that_is_lost_leaves_no_large_value_out(
     capture = captured("public.t", envelope=EnvelopeName.PLAIN)
     capture.catch_up()
     make = chunks.missing_values
-    lost = []
+    lost: list[int] = []
 
     def lose_connection_once(source: Source) -> Any:
         read = make(source)

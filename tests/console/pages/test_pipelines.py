@@ -84,7 +84,7 @@ def test_a_job_is_shown_with_its_last_batch(jobs: Jobs, name: str) -> None:
 
 
 def test_a_capture_is_shown_with_its_lag_its_slot_and_its_last_error(jobs: Jobs, name: str) -> None:
-    measured = {"lag_bytes": 3 << 20, "lag_s": 7.25, "slot_bytes": 5 << 20, "records_total": 4321}
+    measured: dict[str, Any] = {"lag_bytes": 3 << 20, "lag_s": 7.25, "slot_bytes": 5 << 20, "records_total": 4321}
     jobs.report(name, kind="capture", topics=("shop.public.users",), last_error="connection refused", **measured)
     job = jobs.wait_for(name, state="running")
     assert {key: job[key] for key in measured} == measured
