@@ -7,12 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event as ThreadEvent
 from typing import Any, NamedTuple
 
-from skylog.capture.capture import CaptureSettings, CaptureStatus
+from skylog.capture.capture import CaptureRun, CaptureSettings, CaptureStatus
 from skylog.capture.service import run_capture
 from skylog.testing import consume
 
@@ -102,3 +102,21 @@ class Captured:
             if row is not None:
                 rows[json.dumps(key)] = row
         return rows
+
+
+class InterruptionError(Exception):
+    """Ends a run in its middle, as a kill does."""
+
+
+def run_until(settings: CaptureSettings, rows: int) -> None:
+    """Run until so many rows were taken from the stream, and leave everything as it is."""
+
+    class StopAfter(ThreadEvent):
+        def is_set(self) -> bool:
+            if run.changes.rows >= rows:
+                raise InterruptionError
+            return False
+
+    with ExitStack() as resources:
+        run = CaptureRun(settings, resources)
+        run.run(StopAfter(), lambda _: None)

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
-from threading import Event as ThreadEvent
 
 import psycopg
 import pytest
 
-from skylog.capture.capture import CaptureRun, CaptureSettings, EnvelopeName
+from skylog.capture.capture import EnvelopeName
 from skylog.capture.drop import drop_capture
 from skylog.capture.plan import Limits
 from skylog.capture.table import CaptureError
 from skylog.testing import wait_until
-from tests.capture.captured import Captured, Event
+from tests.capture.captured import Captured, Event, InterruptionError, run_until
+from tests.capture.execute import execute
 
 Make = Callable[..., Captured]
-
-
-def execute(url: str, *statements: str) -> None:
-    """Run each statement in a transaction of its own."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def test_rows_and_changes_become_records_in_debeziums_envelope(database: str, captured: Make) -> None:
@@ -231,24 +223,6 @@ def test_a_large_transaction_is_one_transaction_of_the_log(database: str, captur
     assert [key["id"] for key, _ in capture.events("public.n")] == list(range(1, 20_001))
 
 
-class InterruptionError(Exception):
-    """Ends a run in its middle, as a kill does."""
-
-
-def run_until(settings: CaptureSettings, rows: int) -> None:
-    """Run until so many rows were taken from the stream, and leave everything as it is."""
-
-    class StopAfter(ThreadEvent):
-        def is_set(self) -> bool:
-            if run.changes.rows >= rows:
-                raise InterruptionError
-            return False
-
-    with ExitStack() as resources:
-        run = CaptureRun(settings, resources)
-        run.run(StopAfter(), lambda _: None)
-
-
 def test_a_table_without_a_primary_key_is_refused_with_the_fix(database: str, captured: Make) -> None:
     execute(database, "CREATE TABLE log (line text)")
     with pytest.raises(CaptureError, match=r"public.log has no primary key.*ALTER TABLE public.log ADD PRIMARY KEY"):
@@ -274,6 +248,42 @@ def test_what_cannot_be_captured_is_refused_with_the_fix(
     execute(database, statement)
     with pytest.raises(CaptureError, match=words):
         captured("public.t").catch_up()
+
+
+def test_a_name_that_no_topic_can_have_is_refused_and_leaves_nothing_in_the_database(
+    database: str, captured: Make
+) -> None:
+    execute(database, 'CREATE TABLE "My Table" (id int PRIMARY KEY)')
+    with pytest.raises(CaptureError, match="may only contain letters"):
+        captured("public.My Table").catch_up()
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT 1 FROM pg_publication").fetchall() == []
+
+
+def test_a_partitioned_table_is_one_topic(database: str, captured: Make) -> None:
+    execute(
+        database,
+        "CREATE TABLE sales (id int, year int, v int, PRIMARY KEY (id, year)) PARTITION BY RANGE (year)",
+        "CREATE TABLE old PARTITION OF sales FOR VALUES FROM (0) TO (2020)",
+        "CREATE TABLE new PARTITION OF sales FOR VALUES FROM (2020) TO (3000)",
+        "INSERT INTO sales VALUES (1, 2010, 1), (2, 2025, 2)",
+    )
+    capture = captured("public.sales", envelope=EnvelopeName.PLAIN)
+    capture.catch_up()
+    execute(
+        database,
+        "INSERT INTO sales VALUES (3, 2011, 3)",
+        "UPDATE sales SET year = 2026 WHERE id = 1",  # it moves to the other partition
+        "CREATE TABLE later PARTITION OF sales FOR VALUES FROM (3000) TO (4000)",
+        "INSERT INTO sales VALUES (4, 3001, 4)",
+        "DELETE FROM sales WHERE id = 2",
+    )
+    capture.catch_up()
+    rows = sorted(tuple(row.values()) for row in capture.rows("public.sales").values())
+    assert rows == [(1, 2026, 1), (3, 2011, 3), (4, 3001, 4)]
+    execute(database, "TRUNCATE sales", "INSERT INTO sales VALUES (5, 2025, 5)")
+    capture.catch_up()
+    assert [tuple(row.values()) for row in capture.rows("public.sales").values()] == [(5, 2025, 5)]
 
 
 def test_generated_columns_are_in_no_row(database: str, captured: Make) -> None:

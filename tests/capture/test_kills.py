@@ -153,7 +153,7 @@ def test_each_change_is_in_the_log_once_and_in_order_whatever_is_killed(tmp_path
         writer = Writer(url, random.Random(seed))
         writer.start()
         try:
-            victims = [*drawn.sample(VICTIMS, 3), *(drawn.choice(VICTIMS) for _ in range(KILLS - 3))]
+            victims = drawn.sample(VICTIMS * (KILLS // len(VICTIMS)), KILLS)
             for number, victim in enumerate(victims, 1):
                 writer.allowed = CHANGES * number // (KILLS + 1)
                 goal = writer.allowed * drawn.random()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
-from skylog.testing import BrokerProcess
+from skylog.testing import BrokerProcess, wait_until
 from tests.cli.commands import run_skylog
 from tests.registry.registry_process import AVRO_INT, Api, RegistryProcess, running_registry, wait_for_writer
 
@@ -59,6 +61,28 @@ def test_a_read_only_registry_answers_but_changes_nothing(locked: RegistryProces
     assert api.fails("POST", "/subjects/shared/versions", {"schema": '"int"'}) == 403
     assert api.fails("DELETE", "/subjects/shared") == 403
     assert api.fails("PUT", "/config", {"compatibility": "NONE"}) == 403
+
+
+def test_a_read_only_registry_is_never_elected(broker: BrokerProcess) -> None:
+    topic = ("--topic", "_schemas_read_only")
+    with running_registry(broker.bootstrap, *topic, "--read-only") as first:
+        assert Api(first.url).get("/subjects") == []
+        with running_registry(broker.bootstrap, *topic) as second:
+            assert Api(second.url).register("s") == 1
+            assert not Api(first.url).is_writer
+            wait_until(lambda: Api(first.url).get("/subjects") == ["s"], "the schema")
+
+
+def test_a_registry_beside_a_broker_has_the_same_options() -> None:
+    options = ["--registry-port", "0", "--registry-token", "correct-horse", "--registry-read-only"]
+    with BrokerProcess(console=True, options=options) as broker:
+        [url] = re.findall(r"^registry at (http://\S+)$", broker.stderr(), re.MULTILINE)
+        api = Api(url, headers={"authorization": "Bearer correct-horse"})
+        assert Api(url).fails("GET", "/subjects") == 401
+        assert api.get("/subjects") == []
+        assert api.fails("POST", "/subjects/s/versions", {"schema": AVRO_INT}) == 403
+        shown = httpx.get(f"{broker.console_url}/schemas.json", timeout=60).json()
+        assert shown["subjects"] == [], shown
 
 
 @pytest.mark.parametrize(

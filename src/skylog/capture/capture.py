@@ -22,13 +22,14 @@ from skylog.capture.envelope import Debezium, Envelope, Plain
 from skylog.capture.merge import SnapshotMerge
 from skylog.capture.pgoutput import format_lsn
 from skylog.capture.plan import Limits, Plan
-from skylog.capture.position import Position
+from skylog.capture.position import Position, Progress
 from skylog.capture.replication import HEADER, KEEPALIVE, ReplicationStream, keepalive, wal_place
-from skylog.capture.sink import Sink
+from skylog.capture.sink import Sink, positions_topic
 from skylog.capture.snapshot import Snapshot
-from skylog.capture.source import Source
-from skylog.capture.table import CaptureError, RowsOf, Table, Tables, json_rows, topic_of
+from skylog.capture.source import Source, SourceTable
+from skylog.capture.table import CaptureError, RowsOf, Table, TableChangedError, Tables, json_rows, topic_of
 from skylog.errors import ConfigError, SkylogError
+from skylog.model import check_topic_name
 from skylog.schemas.registry_client import RegistryClient
 
 WAIT_S: Final = 0.2
@@ -84,6 +85,8 @@ class CaptureStatus(NamedTuple):
     slot_bytes: int = 0
     is_snapshot_done: bool = False
     failures: int = 0
+    is_running: bool = True  # False: it failed, and is about to begin again
+    last_error: str | None = None
 
 
 Report = Callable[[CaptureStatus], None]
@@ -94,29 +97,36 @@ class CaptureRun:
 
     def __init__(self, settings: CaptureSettings, resources: ExitStack) -> None:
         self._settings = settings
+        topics = [topic_of(settings.prefix, name) for name in settings.tables]
+        for topic in (positions_topic(settings.prefix), *topics):
+            check_topic_name(topic)
         tables = Tables(settings.prefix, _rows_of(settings, resources))
         self.source = Source(settings.url, settings.prefix)
         resources.callback(self.source.close)
         self.source.check()
         self._wait_for_slot()
-        keys = self.source.keys(settings.tables)
+        captured = self.source.tables(settings.tables)
+        published = self.source.published()
         self.source.publish(settings.tables)
         self._sink = Sink(settings.bootstrap, settings.prefix)
         resources.callback(self._sink.close)
-        self._sink.prepare([topic_of(settings.prefix, name) for name in keys], settings.partitions, settings.configs)
+        self._sink.prepare(topics, settings.partitions, settings.configs)
         position = self._sink.position()
-        begun = set() if position is None else {name for name, each in position.tables.items() if each.is_begun}
-        self._new_tables = [current_table(self.source, tables, name, keys[name]) for name in keys if name not in begun]
-        self._position = self._first_position(position, list(keys))
+        progress = {name: self._progress_of(name, table, position, published) for name, table in captured.items()}
+        self._new_tables = [
+            current_table(self.source, tables, name, each.key) for name, each in progress.items() if not each.is_begun
+        ]
+        self._position = replace(self._first_position(position), tables=progress)
         self._plan = Plan(self._position.lsn, self._position.part, settings.limits)
         merge = SnapshotMerge()
+        keys = {name: table.key for name, table in captured.items()}
         reader = TableReader(settings.url, tables, keys, settings.chunk_rows)
         resources.callback(reader.close)
         self._snapshot = Snapshot(self.source, reader, merge, self._position.tables)
         self._envelope = _envelope(settings, self.source.database)
         self.changes = Changes(
             tables,
-            keys,
+            progress,
             self._envelope,
             self._plan,
             merge,
@@ -133,6 +143,15 @@ class CaptureRun:
 
         Raises psycopg.Error and SkylogError.
         """
+        try:
+            self._run(stop, report, once=once)
+        except TableChangedError as error:
+            self._sink.abort()
+            self._sink.commit(replace(self._position, tables={**self._position.tables, error.table: Progress()}))
+            raise
+        self._sink.abort()  # part of a transaction of the database: readers do not wait for its end
+
+    def _run(self, stop: Event, report: Report, *, once: bool) -> None:
         self._begin_tables()
         goal = self.source.end_lsn() if once else None
         while not stop.is_set():
@@ -149,7 +168,6 @@ class CaptureRun:
                 break
             if is_idle:
                 self._stream.wait(WAIT_S if self._snapshot.is_done else SNAPSHOT_WAIT_S)
-        self._sink.abort()  # part of a transaction of the database: readers do not wait for its end
 
     def _wait_for_slot(self) -> None:
         """Raise SlotBusyError if the slot is in use for longer than a capture that has just ended needs to let it go.
@@ -162,7 +180,17 @@ class CaptureRun:
                 raise SlotBusyError(f"another capture {self._settings.prefix} is running: this one waits for its end")
             time.sleep(SLOT_WAIT_S / 20)
 
-    def _first_position(self, position: Position | None, tables: list[str]) -> Position:
+    def _progress_of(self, name: str, table: SourceTable, position: Position | None, published: set[str]) -> Progress:
+        """Return how far the snapshot of a table is. It begins anew if the capture may have missed changes of it."""
+        known = None if position is None else position.tables.get(name)
+        new = Progress(oid=table.oid, key=table.key, key_types=table.key_types)
+        if known is None:
+            return new
+        if (known.oid, known.key, known.key_types) == table and name in published:
+            return known
+        return new._replace(since=self.source.end_lsn())
+
+    def _first_position(self, position: Position | None) -> Position:
         """Return where to begin: the position in the log, or that of a new slot. Raises CaptureError."""
         prefix, name = self._settings.prefix, self.source.name
         slot, system = self.source.slot(), self.source.system()
@@ -180,7 +208,12 @@ class CaptureRun:
         elif slot is None:
             lost = format_lsn(position.lsn)
             raise CaptureError(f"the slot {name} is gone, and the changes since {lost} with it: {again}")
-        return position.for_tables(tables)
+        elif position.lsn > slot.end_lsn:
+            raise CaptureError(
+                f"the database is at {format_lsn(slot.end_lsn)}, before the position {format_lsn(position.lsn)} of the "
+                f"capture {prefix}, so it was restored from a backup: {again}"
+            )
+        return position
 
     def _begin_tables(self) -> None:
         """Remove the rows that an earlier capture has left in the topics of new tables, and store the position."""
@@ -211,14 +244,24 @@ class CaptureRun:
         """Remove the rows of tables. They are in the log, once everything before this has been committed."""
         self._sink.send(self.changes.records)
         self._commit()
-        if self._plan.change():
+        if self._plan.wants_next:
             for table in tables:
                 self._erase(table)
+        self._plan.change()
 
     def _erase(self, table: Table) -> None:
-        for keys in _batches(self._sink.live_keys(table.topic)):
+        """Remove the rows that a topic has. This may take long, and is then committed in parts.
+
+        The position stays before it until it is complete: a capture that is started again removes the rows that are
+        left.
+        """
+        self.changes.emptied(table)
+        for keys in _batches(self._sink.live_keys(table.topic, self._stay_connected)):
             self.changes.erase(table, keys)
             self._sink.send(self.changes.records)
+            self._stay_connected()
+            if self._sink.open_s >= self._settings.limits.split_s:
+                self._commit()
 
     def _advance_snapshot(self) -> None:
         taken = self._snapshot.advance(max(self._reached, self._plan.lsn))
@@ -246,6 +289,7 @@ class CaptureRun:
         slot = self.source.slot()
         if slot is None:
             raise CaptureError(f"the slot {self.source.name} was dropped")
+        self._check_tables()
         lag_bytes = max(slot.end_lsn - self._stored_lsn, 0)
         behind_s = time.time() - POSTGRES_EPOCH_S - self.changes.commit_time_us / 1e6
         is_behind = self._sink.records or not self._plan.is_between
@@ -259,6 +303,18 @@ class CaptureRun:
             )
         )
 
+    def _check_tables(self) -> None:
+        """Raise TableChangedError if the stream no longer has all changes, and CaptureError if a table is gone."""
+        published = self.source.published()
+        for name, table in self.source.tables(self._settings.tables).items():
+            known = self._position.tables[name]
+            if table.oid != known.oid:
+                raise TableChangedError(name, "it was created anew")
+            if (table.key, table.key_types) != (known.key, known.key_types):
+                raise TableChangedError(name, "its primary key has changed")
+            if name not in published:
+                raise TableChangedError(name, f"it was removed from the publication {self.source.name}")
+
     @property
     def _stored_lsn(self) -> int:
         """Everything before it is in the log."""
@@ -270,6 +326,11 @@ class CaptureRun:
         is_awaited = awaited is not None and awaited > self._reached
         self._stream.confirm(self._stored_lsn, wants_reply=wants_reply or is_awaited)
         self._confirmed_s = time.monotonic()
+
+    def _stay_connected(self) -> None:
+        """Keep PostgreSQL from ending the stream, as it does with clients that are silent for a minute."""
+        if time.monotonic() - self._confirmed_s >= CONFIRM_EVERY_S:
+            self._confirm(wants_reply=False)
 
 
 def _envelope(settings: CaptureSettings, database: str) -> Envelope:

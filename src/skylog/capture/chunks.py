@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
@@ -13,16 +13,18 @@ from skylog.capture.merge import Chunk, ChunkRow, VisibleTransactions
 from skylog.capture.pgoutput import UNCHANGED, Column, Values, parse_lsn
 from skylog.capture.replication import conninfo
 from skylog.capture.source import Source
-from skylog.capture.table import CaptureError, Table, Tables
+from skylog.capture.table import CaptureError, Table, TableChangedError, Tables
 
 _BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_UNDEFINED_COLUMN: Final = b"42703"
+_UNDEFINED_TABLE: Final = b"42P01"
 _GENERATED: Final = b"SELECT attname FROM pg_attribute WHERE attrelid = $1::regclass AND attgenerated <> ''"
 
 
 class TableReader:
     """Reads chunks of tables, one at a time."""
 
-    def __init__(self, url: str, tables: Tables, keys: dict[str, list[str]], rows: int) -> None:
+    def __init__(self, url: str, tables: Tables, keys: Mapping[str, Sequence[str]], rows: int) -> None:
         self._url = url
         self._tables = tables
         self._keys = keys
@@ -48,14 +50,14 @@ class TableReader:
         session = self._connection.pgconn
         key = self._keys[name]
         query = _chunk_query(name, key, after is not None, self._rows).as_bytes(self._connection)
-        _run(session, _BEGIN)
+        _run(session, name, _BEGIN)
         try:
-            visible = _run(session, b"SELECT pg_current_snapshot()").get_value(0, 0) or b""
-            generated = _run(session, _GENERATED, [_regclass(name).as_bytes(self._connection)])
-            result = _run(session, query, [value.encode() for value in after or ()])
+            visible = _run(session, name, b"SELECT pg_current_snapshot()").get_value(0, 0) or b""
+            generated = _run(session, name, _GENERATED, [_regclass(name).as_bytes(self._connection)])
+            result = _run(session, name, query, [value.encode() for value in after or ()])
         finally:
-            _run(session, b"COMMIT")
-        high = _run(session, b"SELECT pg_current_wal_insert_lsn()").get_value(0, 0) or b""
+            _run(session, name, b"COMMIT")
+        high = _run(session, name, b"SELECT pg_current_wal_insert_lsn()").get_value(0, 0) or b""
         places = _streamed_places(result, generated)
         table = table_of_result(self._tables, name, key, result, places)
         rows, last = _rows_of(table, result, places)
@@ -73,8 +75,8 @@ def current_table(source: Source, tables: Tables, name: str, key: Sequence[str])
     """Return a table as it is now."""
     connection = source.connection
     query = sql.SQL("SELECT * FROM {} LIMIT 0").format(sql.Identifier(*name.split(".", 1)))
-    generated = _run(connection.pgconn, _GENERATED, [_regclass(name).as_bytes(connection)])
-    result = _run(connection.pgconn, query.as_bytes(connection))
+    generated = _run(connection.pgconn, name, _GENERATED, [_regclass(name).as_bytes(connection)])
+    result = _run(connection.pgconn, name, query.as_bytes(connection))
     return table_of_result(tables, name, key, result, _streamed_places(result, generated))
 
 
@@ -103,7 +105,8 @@ def missing_values(source: Source) -> Callable[[Table, Values], Values]:
     """
 
     def read(table: Table, values: Values) -> Values:
-        names = [column.name for column in table.rows.columns]
+        unknown = [at for at, value in enumerate(values) if value is UNCHANGED]
+        names = [table.rows.columns[at].name for at in unknown]
         key = table.rows.key_names
         query = sql.SQL("SELECT {} FROM {} WHERE ({}) = ({})").format(
             sql.SQL(", ").join(map(sql.Identifier, names)),
@@ -113,9 +116,15 @@ def missing_values(source: Source) -> Callable[[Table, Values], Values]:
         )
         session = source.connection.pgconn
         result = session.exec_params(query.as_bytes(source.connection), list(table.rows.key_values(values)))
-        if result.status != pq.ExecStatus.TUPLES_OK or not result.ntuples:
-            return values  # the row is gone, or the table has other columns by now
-        return [result.get_value(0, at) if value is UNCHANGED else value for at, value in enumerate(values)]
+        if _state_of(result) == _UNDEFINED_COLUMN:
+            return values  # the column is gone by now, and nobody can know its value
+        _check(session, result, table.name)
+        if not result.ntuples:
+            return values
+        found = list(values)
+        for place, at in enumerate(unknown):
+            found[at] = result.get_value(0, place)
+        return found
 
     return read
 
@@ -146,11 +155,23 @@ def _regclass(name: str) -> sql.Identifier:
     return sql.Identifier(*name.split(".", 1))
 
 
-def _run(session: pq.abc.PGconn, query: bytes, parameters: Sequence[bytes] = ()) -> pq.abc.PGresult:
+def _run(session: pq.abc.PGconn, table: str, query: bytes, parameters: Sequence[bytes] = ()) -> pq.abc.PGresult:
     result = session.exec_params(query, list(parameters)) if parameters else session.exec_(query)
-    if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-        text = " ".join(result.error_message.decode(errors="replace").split()) if result.error_message else "no answer"
-        if session.status != pq.ConnStatus.OK:
-            raise psycopg.OperationalError(text)
-        raise CaptureError(f"cannot read the table: {text}")
+    _check(session, result, table)
     return result
+
+
+def _check(session: pq.abc.PGconn, result: pq.abc.PGresult, table: str) -> None:
+    """Raise psycopg.OperationalError if the connection is lost, and SkylogError if the query failed."""
+    if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+        return
+    text = " ".join(result.error_message.decode(errors="replace").split()) if result.error_message else "no answer"
+    if session.status != pq.ConnStatus.OK:
+        raise psycopg.OperationalError(text)
+    if _state_of(result) in (_UNDEFINED_COLUMN, _UNDEFINED_TABLE):
+        raise TableChangedError(table, text)
+    raise CaptureError(f"cannot read the table {table}: {text}")
+
+
+def _state_of(result: pq.abc.PGresult) -> bytes | None:
+    return result.error_field(pq.DiagnosticField.SQLSTATE)

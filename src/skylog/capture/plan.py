@@ -57,6 +57,11 @@ class Plan:
         part = self._part
         self._skipped = part.messages if part is not None and part.commit_lsn == begin.commit_lsn else 0
 
+    @property
+    def wants_next(self) -> bool:
+        """Whether the next change is to be written."""
+        return self._messages >= self._skipped and not self._is_known
+
     def change(self) -> bool:
         """Count a change. Return whether it is to be written."""
         self._messages += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import orjson
@@ -23,11 +23,19 @@ class Part(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The snapshot of a table: all rows up to the key `after` are in the log, none if it is None."""
+    """The snapshot of a table: all rows up to the key `after` are in the log, none if it is None.
+
+    The snapshot is of the table `oid` with the primary key `key`, whose columns have the types `key_types`, and has
+    everything that was committed before `since`.
+    """
 
     is_done: bool = False
     after: tuple[str, ...] | None = None
     is_begun: bool = False
+    oid: int = 0
+    key: tuple[str, ...] = ()
+    key_types: tuple[int, ...] = ()
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +75,20 @@ class Position:
         except (KeyError, TypeError, ValueError) as error:
             raise PositionError(f"not a position of a capture: {error!r}") from error
 
-    def for_tables(self, names: list[str]) -> Position:
-        """Return the position of a capture of these tables. A new table begins with its snapshot."""
-        return replace(self, tables={name: self.tables.get(name, Progress()) for name in names})
-
     @property
     def next_table(self) -> str | None:
         """The table whose snapshot is to be continued; None if all are complete."""
         return next((name for name, progress in self.tables.items() if not progress.is_done), None)
 
 
-def _progress(is_done: bool, after: list[str] | None, is_begun: bool) -> Progress:
-    return Progress(bool(is_done), None if after is None else tuple(after), bool(is_begun))
+def _progress(
+    is_done: bool,
+    after: list[str] | None,
+    is_begun: bool,
+    oid: int,
+    key: list[str],
+    key_types: list[int],
+    since: int,
+) -> Progress:
+    place = None if after is None else tuple(after)
+    return Progress(bool(is_done), place, bool(is_begun), int(oid), tuple(key), tuple(key_types), int(since))

@@ -22,9 +22,12 @@ _KEEPALIVE: Final = struct.Struct(">xQqB")
 _STATUS: Final = struct.Struct(">cQQQqB")
 _SETTINGS: Final = (
     "-c datestyle=ISO -c timezone=UTC -c intervalstyle=iso_8601 -c extra_float_digits=1 -c bytea_output=hex "
-    "-c client_encoding=UTF8"
+    "-c client_encoding=UTF8 -c row_security=off -c statement_timeout=0 -c lock_timeout=0"
 )
-"""Rows are text: these settings make it the same for every database and user."""
+"""Rows are text: these settings make it the same for every database and user.
+
+With `row_security` off, a policy that hides rows from the user is an error, and does not leave rows out of a snapshot.
+"""
 
 
 def conninfo(url: str, **options: Any) -> str:

@@ -45,6 +45,7 @@ class _Service:
         self._settings = settings
         self._publisher = publisher
         self._report = report
+        self._status = CaptureStatus()
         self._rows = self._failures = 0  # of the runs before
         self._has_run = False
         self.pause_s = _FIRST_PAUSE_S
@@ -64,16 +65,23 @@ class _Service:
         except (psycopg.Error, SkylogError) as error:
             if not self._has_run:
                 raise CaptureError(_text(error)) from error
-            self._publisher.update(last_error=_text(error)[:MAX_TEXT])
-            logger.warning("begins again at its position: %s", _text(error))
+            text = _text(error)[:MAX_TEXT]
+            logger.warning("begins again at its position: %s", text)
         self._failures += 1
         self._rows += 0 if run is None else run.changes.rows
+        self._status = self._status._replace(
+            rows=self._rows, failures=self._failures, is_running=False, last_error=text
+        )
+        self._publisher.update(last_error=text)
+        self._report(self._status)
         was_sound = time.monotonic() - began_s > _SOUND_S
         self.pause_s = _FIRST_PAUSE_S if was_sound else min(self.pause_s * 2, _LONGEST_PAUSE_S)
         return False
 
     def _tell(self, status: CaptureStatus) -> None:
-        status = status._replace(rows=self._rows + status.rows, failures=self._failures)
+        status = self._status = status._replace(
+            rows=self._rows + status.rows, failures=self._failures, last_error=self._status.last_error
+        )
         self._publisher.update(
             records_total=status.rows,
             lag_bytes=status.lag_bytes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
@@ -81,7 +81,7 @@ class Sink:
         found = read_last(self._connection, self._admin.offset_ranges([place]), 1)
         return Position.decode(found[-1].value or b"") if found else None
 
-    def live_keys(self, topic: str) -> Iterator[bytes]:
+    def live_keys(self, topic: str, while_reading: Callable[[], None]) -> Iterator[bytes]:
         """Yield the keys that have a row in a topic. The keys of one partition at a time are in memory."""
         for place in self._admin.describe_topic(topic).topic_partitions:
             ranges = self._admin.offset_ranges([place])
@@ -89,6 +89,7 @@ class Sink:
             reader = PartitionReader(self._connection, {place: ranges[place].start_offset})
             try:
                 for messages in reader.read_to_end(ranges):
+                    while_reading()
                     for message in messages:
                         if message.key is not None and message.value is not None:
                             live[message.key] = None

@@ -75,7 +75,8 @@ class Snapshot:
         if found is None or name is None:
             return None
         chunk, rows = found
-        progress = Progress(chunk.is_last, None if chunk.is_last else chunk.last_key, is_begun=True)
+        after = None if chunk.is_last else chunk.last_key
+        progress = self._left[name]._replace(is_done=chunk.is_last, after=after, is_begun=True)
         if chunk.is_last:
             del self._left[name]
         else:

@@ -18,12 +18,16 @@ from skylog.capture.table import CaptureError, no_key
 _NAME_LENGTH: Final = 63
 
 _TABLES: Final = """
-SELECT n.nspname || '.' || c.relname AS name, c.relkind, c.relreplident, c.relpersistence,
+SELECT n.nspname || '.' || c.relname AS name, c.oid::bigint, c.relkind, c.relreplident, c.relpersistence,
     (SELECT array_agg(a.attname ORDER BY k.n) FROM pg_index i, unnest(i.indkey::int[]) WITH ORDINALITY AS k(number, n),
+        pg_attribute a WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.number),
+    (SELECT array_agg(a.atttypid::bigint ORDER BY k.n) FROM pg_index i,
+        unnest(i.indkey::int[]) WITH ORDINALITY AS k(number, n),
         pg_attribute a WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.number),
     (SELECT i.indisprimary FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident), n.nspname,
     EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey)
-        WHERE i.indrelid = c.oid AND i.indisprimary AND a.attgenerated <> '')
+        WHERE i.indrelid = c.oid AND i.indisprimary AND a.attgenerated <> ''),
+    c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname || '.' || c.relname = ANY(%s)
 """
 _SLOT: Final = """
@@ -48,6 +52,17 @@ class Slot(NamedTuple):
     is_active: bool
     end_lsn: int
     size_bytes: int
+
+
+class SourceTable(NamedTuple):
+    """What identifies a table, and the columns of its primary key with their types.
+
+    A table that is created anew has another `oid`.
+    """
+
+    oid: int
+    key: tuple[str, ...]
+    key_types: tuple[int, ...]
 
 
 class Source:
@@ -81,14 +96,17 @@ class Source:
         if in_recovery:
             raise CaptureError("the server is a standby: connect to its primary")
 
-    def keys(self, tables: Sequence[str]) -> dict[str, list[str]]:
-        """Return the columns of the primary key of each table. Raises CaptureError for one that cannot be captured."""
-        found = {row[0]: row[1:] for row in self._rows(_TABLES, list(tables))}
-        keys = {}
-        for name in tables:
+    def tables(self, names: Sequence[str]) -> dict[str, SourceTable]:
+        """Return the tables as they are now. Raises CaptureError for one that cannot be captured."""
+        found = {row[0]: row[1:] for row in self._rows(_TABLES, list(names))}
+        tables = {}
+        for name in names:
             if name not in found:
-                raise CaptureError(f"there is no table {name} in the database: name tables as SCHEMA.TABLE")
-            kind, identity, persistence, key, is_primary, schema, is_generated = found[name]
+                raise CaptureError(
+                    f"there is no table {name} in the database: name tables as SCHEMA.TABLE, and leave out of --tables "
+                    "what was dropped"
+                )
+            oid, kind, identity, persistence, key, key_types, is_primary, schema, is_generated, has_heirs = found[name]
             if "." in schema:
                 raise CaptureError(f"{name}: a schema with a dot in its name cannot be captured; rename it")
             if kind not in ("r", "p"):
@@ -102,32 +120,36 @@ class Source:
                     f"the primary key of the table {name} has a generated column, which PostgreSQL does not log: "
                     "choose another primary key, or leave the table out of --tables"
                 )
+            if has_heirs:
+                raise CaptureError(
+                    f"other tables inherit from {name}, and their rows have keys of their own: capture those tables, "
+                    f"and end the inheritance with ALTER TABLE … NO INHERIT {name}, or leave {name} out of --tables"
+                )
             if identity == "n" or (identity == "i" and not is_primary):
                 raise CaptureError(
                     f"the replica identity of the table {name} is not its primary key: "
                     f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT, or FULL"
                 )
-            keys[name] = list(key)
-        return keys
+            tables[name] = SourceTable(oid, tuple(key), tuple(key_types))
+        return tables
 
     def publish(self, tables: Sequence[str]) -> None:
         """Make the publication with these tables, and no others."""
         name = sql.Identifier(self.name)
         wanted = sql.SQL(", ").join(_identifier(table) for table in tables)
-        found = {
-            row[0]
-            for row in self._rows(
-                "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s", self.name
-            )
-        }
         if not self._rows("SELECT 1 FROM pg_publication WHERE pubname = %s", self.name):
             self._execute(
                 sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)").format(
                     name, wanted
                 )
             )
-        elif found != set(tables):
+        elif self.published() != set(tables):
             self._execute(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, wanted))
+
+    def published(self) -> set[str]:
+        """Return the tables of the publication."""
+        query = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
+        return {row[0] for row in self._rows(query, self.name)}
 
     def slot(self) -> Slot | None:
         """Return the state of the slot; None if there is none."""
@@ -176,9 +198,12 @@ class Source:
         return dropped
 
     def running_until(self) -> int:
-        """Return the id that the next transaction will have: those that run now have lower ones."""
-        ((xmax,),) = self._rows("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
-        return int(xmax)
+        """Return the id of a new transaction: those that run now have lower ones.
+
+        The `xmax` of a snapshot would not do: the newest of them may have that id.
+        """
+        ((xid,),) = self._rows("SELECT pg_current_xact_id()::text")
+        return int(xid)
 
     def oldest_running(self) -> int:
         ((xmin,),) = self._rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")

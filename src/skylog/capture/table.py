@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from skylog.capture.pgoutput import Column, Relation
 from skylog.capture.rows import JsonRows, Rows
@@ -11,6 +11,14 @@ from skylog.errors import SkylogError
 
 class CaptureError(SkylogError):
     """A reason why a capture cannot go on that somebody has to remove. The message names the fix."""
+
+
+class TableChangedError(SkylogError):
+    """A table is not the one that the capture began with. The capture begins again, and reads `table` anew."""
+
+    def __init__(self, table: str, reason: str) -> None:
+        super().__init__(f"{reason}: the table {table} is read anew")
+        self.table = table
 
 
 class Table:
@@ -55,18 +63,12 @@ def no_key(name: str) -> CaptureError:
     )
 
 
-def key_of(relation: Relation, primary_key: Sequence[str]) -> list[str]:
-    """Return the columns of the key of a table: those that the stream names, unless it names them all (FULL).
+def check_key(name: str, relation: Relation, key: Mapping[str, int]) -> None:
+    """Raise TableChangedError if `key`, the types of columns, is not the primary key of a table in the stream.
 
-    They are in the order of the primary key, as in a snapshot. Raises CaptureError if there is none.
+    With the replica identity FULL the stream does not say what the key is; then its columns have to be there.
     """
-    names = [column.name for column in relation.columns]
-    if relation.identity == "d":
-        found = [column.name for column in relation.columns if column.is_key]
-        if set(found) == set(primary_key):
-            found = list(primary_key)
-    else:
-        found = [name for name in primary_key if name in names]
-    if not found:
-        raise no_key(f"{relation.schema}.{relation.table}")
-    return found
+    is_full = relation.identity != "d"
+    found = {column.name: column.type_oid for column in relation.columns if is_full or column.is_key}
+    if not (found.items() >= key.items() if is_full else found == key):
+        raise TableChangedError(name, "its primary key has changed")

@@ -19,6 +19,7 @@ from skylog.console.settings import (
     Settings,
 )
 from skylog.registry.settings import PASSWORD_VARIABLE as REGISTRY_PASSWORD_VARIABLE
+from skylog.registry.settings import TOKEN_VARIABLE as REGISTRY_TOKEN_VARIABLE
 from skylog.registry.settings import URL_VARIABLE
 from skylog.registry.settings import USER_VARIABLE as REGISTRY_USER_VARIABLE
 from skylog.search_index import INDEX_VARIABLE
@@ -90,6 +91,10 @@ def console(
             "--registry", metavar="URL", envvar=URL_VARIABLE, help="The schema registry, for /schemas and messages."
         ),
     ] = None,
+    registry_token: Annotated[
+        str | None,
+        typer.Option("--registry-token", envvar=REGISTRY_TOKEN_VARIABLE, help="Access token of the registry."),
+    ] = None,
     registry_user: Annotated[
         str | None,
         typer.Option("--registry-user", envvar=REGISTRY_USER_VARIABLE, help="User name for the registry."),
@@ -135,6 +140,7 @@ def console(
         clusters=others,
         search_index=search_index,
         registry=registry,
+        registry_token=registry_token,
         registry_user=registry_user,
         registry_password=registry_password,
     )

@@ -25,7 +25,7 @@ class Settings:
     """`token`, or `user` and `password`, are the credentials that visitors need. Without credentials, only a loopback
     address is allowed. `options` are librdkafka settings for the connection. `clusters` are the addresses of further
     clusters by name. `search_index` is the file that `/search` queries. `registry` is the URL of the schema registry
-    of the first cluster, with `registry_user` and `registry_password`, if it needs them."""
+    of the first cluster, with `registry_token`, or `registry_user` and `registry_password`, if it needs them."""
 
     bootstrap: str
     host: str = "127.0.0.1"
@@ -38,6 +38,7 @@ class Settings:
     clusters: Mapping[str, str] = field(default_factory=dict)
     search_index: Path | None = None
     registry: str | None = None
+    registry_token: str | None = field(default=None, repr=False)
     registry_user: str | None = None
     registry_password: str | None = field(default=None, repr=False)
 

@@ -66,7 +66,7 @@ class Registry:
         self._is_current = asyncio.Event()
         self._preparing: asyncio.Task[None] | None = None
         self._follower: Follower
-        self._election: Election
+        self._election: Election | None = None
 
     async def start(self) -> None:
         """Connect. Raises SkylogError if the topic is unfit or no broker answers. Schemas may not be read yet."""
@@ -74,10 +74,11 @@ class Registry:
         self.cluster_id = await asyncio.to_thread(ensure_topic, self._connection, topic)
         self._follower = Follower(self._connection.another(), topic, self._apply, self._reset)
         self._follower.start()
-        self._election = Election(
-            self._connection.another(), topic, group, self.url, self._elected, lambda: self._follower.position
-        )
-        self._election.start()
+        if not self.settings.read_only:  # one that is elected has to make the changes of the others
+            self._election = Election(
+                self._connection.another(), topic, group, self.url, self._elected, lambda: self._follower.position
+            )
+            self._election.start()
         self._catching_up = asyncio.create_task(self._catch_up())
 
     async def close(self) -> None:
@@ -85,7 +86,8 @@ class Registry:
         for task in (self._catching_up, self._preparing):
             if task is not None:
                 task.cancel()
-        await self._election.close()
+        if self._election is not None:
+            await self._election.close()
         async with self._writing:
             await self._drop_writer()
         await self._follower.close()
@@ -134,7 +136,7 @@ class Registry:
 
     async def find_writer(self) -> str | None:
         """Return the URL of the elected registry; None while there is none. Raises SkylogError."""
-        return await self._election.find_writer()
+        return None if self._election is None else await self._election.find_writer()
 
     def _apply(self, record: Record) -> None:
         self.state.apply(record)

@@ -83,6 +83,16 @@ def test_a_job_is_shown_with_its_last_batch(jobs: Jobs, name: str) -> None:
     assert "1,200 records in 2.5 s" in html
 
 
+def test_a_capture_is_shown_with_its_lag_its_slot_and_its_last_error(jobs: Jobs, name: str) -> None:
+    measured: dict[str, Any] = {"lag_bytes": 3 << 20, "lag_s": 7.25, "slot_bytes": 5 << 20, "records_total": 4321}
+    jobs.report(name, kind="capture", topics=("shop.public.users",), last_error="connection refused", **measured)
+    job = jobs.wait_for(name, state="running")
+    assert {key: job[key] for key in measured} == measured
+    html = jobs.console.get("/pipelines").text
+    for text in ("slot keeps 5.2 MB", "3.1 MB", "7.2 s", "connection refused", "capture writes"):
+        assert text in html, text
+
+
 def test_the_rate_is_that_of_the_last_minute(jobs: Jobs, name: str) -> None:
     for age_s, total in ((600, 0), (120, 1000), (60, 4000), (0, 10_000)):
         jobs.report(name, age_s=age_s, started_at_ms=jobs.now_ms - HOUR_MS, records_total=total, lag=total)

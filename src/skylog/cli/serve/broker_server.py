@@ -64,8 +64,10 @@ def run_broker(options: ServeOptions) -> None:
             "",
             options.registry_host or "127.0.0.1",
             options.registry_port,
-            user=options.registry_user,
-            password=options.registry_password,
+            options.registry_read_only,
+            options.registry_token,
+            options.registry_user,
+            options.registry_password,
         )
         registry_settings.check("--registry-")
     elif options.registry_host is not None:
@@ -119,11 +121,7 @@ class BrokerServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         listening = self._open_console()
-        registry = (
-            None
-            if self.registry is None
-            else listen(self.registry.host, self.registry.port, "--registry-port", "registry")
-        )
+        registry = self._open_registry()
         starting, interrupted = asyncio.create_task(self._start_broker()), asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, interrupted}, return_when=asyncio.FIRST_COMPLETED)
         interrupted.cancel()

@@ -100,6 +100,17 @@ def serve(
             help="Address of the registry; other than loopback only with credentials.",
         ),
     ] = None,
+    registry_read_only: Annotated[
+        bool, typer.Option("--registry-read-only", help="Reject all changes through the registry.")
+    ] = False,
+    registry_token: Annotated[
+        str | None,
+        typer.Option(
+            "--registry-token",
+            envvar=registry_settings.TOKEN_VARIABLE,
+            help="Access token of the registry; set it in the environment to hide it from other users.",
+        ),
+    ] = None,
     registry_user: Annotated[
         str | None,
         typer.Option("--registry-user", envvar=registry_settings.USER_VARIABLE, help="User name for the registry."),
@@ -151,6 +162,8 @@ def serve(
             console_password=console_password,
             registry_host=registry_host,
             registry_port=registry_port,
+            registry_read_only=registry_read_only,
+            registry_token=registry_token,
             registry_user=registry_user,
             registry_password=registry_password,
             metrics_topic=metrics_topic,

@@ -31,6 +31,8 @@ class ServeOptions:
     console_password: str | None = None
     registry_host: str | None = None
     registry_port: int | None = None
+    registry_read_only: bool = False
+    registry_token: str | None = None
     registry_user: str | None = None
     registry_password: str | None = None
     metrics_topic: bool = False

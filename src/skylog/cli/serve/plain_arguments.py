@@ -38,6 +38,7 @@ VALUES: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "--console-password": ("console_password", str),
     "--registry-host": ("registry_host", str),
     "--registry-port": ("registry_port", _port),
+    "--registry-token": ("registry_token", str),
     "--registry-user": ("registry_user", str),
     "--registry-password": ("registry_password", str),
     "--log-level": ("log_level", str),
@@ -52,6 +53,7 @@ FLAGS: Final = {
     "--console": ("console", True),
     "--no-console": ("console", False),
     "--console-read-only": ("console_read_only", True),
+    "--registry-read-only": ("registry_read_only", True),
     "--metrics-topic": ("metrics_topic", True),
 }
 
@@ -59,6 +61,7 @@ VARIABLES: Final = {
     TOKEN_VARIABLE: "--console-token",
     USER_VARIABLE: "--console-user",
     PASSWORD_VARIABLE: "--console-password",
+    registry_settings.TOKEN_VARIABLE: "--registry-token",
     registry_settings.USER_VARIABLE: "--registry-user",
     registry_settings.PASSWORD_VARIABLE: "--registry-password",
     LOG_FORMAT_VARIABLE: "--log-format",

@@ -18,7 +18,14 @@ from skylog.errors import SkylogError
 from skylog.message_document import AnyMessage
 from skylog.schemas.framing import PREFIX_BYTES, FrameError, unframe
 from skylog.schemas.registry_client import RegistryClient, SchemaNotFoundError
-from skylog.schemas.registry_http import URL, USER_INFO, RegistryAddress, RegistryHttp, RegistryUnreachableError
+from skylog.schemas.registry_http import (
+    TOKEN,
+    URL,
+    USER_INFO,
+    RegistryAddress,
+    RegistryHttp,
+    RegistryUnreachableError,
+)
 
 TIMEOUT_S: Final = 3.0
 PAUSE_S: Final = 10.0
@@ -39,8 +46,12 @@ class SchemaReader:
     """One per registry; safe in any thread. `request` returns a document of the API, and raises RegistryError."""
 
     def __init__(self, settings: Settings, now: Callable[[], float] = time.monotonic) -> None:
-        user = f"{settings.registry_user}:{settings.registry_password}" if settings.registry_user else None
-        address = RegistryAddress.of({URL: settings.registry or "", **({USER_INFO: user} if user else {})})
+        access = {URL: settings.registry or ""}
+        if settings.registry_user:
+            access[USER_INFO] = f"{settings.registry_user}:{settings.registry_password}"
+        elif settings.registry_token:
+            access[TOKEN] = settings.registry_token
+        address = RegistryAddress.of(access)
         self.request = RegistryHttp(address, TIMEOUT_S).request
         self.client = RegistryClient(address, TIMEOUT_S)
         self._now = now
