@@ -70,7 +70,7 @@ ALL_DOWN = LibraryError(LibraryError._ALL_BROKERS_DOWN, "1/1 brokers are down")
 
 def outage(
     client: AnsweringClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, every_s: int
-) -> list[float]:
+) -> list[int]:
     """Report once that all brokers are down, then only failed attempts; return the seconds of the warnings."""
     now = [1000.0]
     monkeypatch.setattr("skylog.client.connection.time.monotonic", lambda: now[0])
@@ -90,7 +90,7 @@ def outage(
 
 @pytest.mark.parametrize(("every_s", "warned"), [(1, [1, 61, 121, 181]), (30, [30, 90, 150])])
 def test_an_outage_is_repeated_though_librdkafka_reports_only_failed_attempts(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, every_s: int, warned: list[float]
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, every_s: int, warned: list[int]
 ) -> None:
     """librdkafka sometimes reports just once that all brokers are down. A host that drops packets fails every 30 s."""
     assert outage(AnsweringClient(answers=False), caplog, monkeypatch, every_s) == warned
