@@ -25,8 +25,8 @@ class LimitedLogger:
     def debug(self, message: str, *args: object) -> None:
         self._log(logging.DEBUG, message, args, None)
 
-    def warning(self, message: str, *args: object) -> None:
-        self._log(logging.WARNING, message, args, None)
+    def warning(self, message: str, *args: object, exc_info: BaseException | None = None) -> None:
+        self._log(logging.WARNING, message, args, exc_info)
 
     def error(self, message: str, *args: object, exc_info: BaseException | None = None) -> None:
         self._log(logging.ERROR, message, args, exc_info)

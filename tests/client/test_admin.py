@@ -60,6 +60,10 @@ def test_a_topic_that_is_not_there_names_the_nearest(admin: Admin) -> None:
     assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_topic_that_was_created_meanwhile_is_not_its_own_nearest() -> None:
+    assert TopicNotFoundError("orders", ["orders", "order"]).nearest == ("order",)
+
+
 def test_refusals_carry_kafkas_code_and_the_brokers_words(admin: Admin, topic: str) -> None:
     admin.create_topic(topic)
     with pytest.raises(KafkaError, match=f"cannot create topic '{topic}'.*already exists") as caught:

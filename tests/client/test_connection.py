@@ -13,6 +13,8 @@ import time
 from threading import Thread
 
 import pytest
+from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka import KafkaException
 
 from skylog import Admin, AsyncProducer, BrokerUnreachableError, Consumer, Producer
 from skylog.client import Connection
@@ -49,6 +51,55 @@ def test_a_consumer_that_reaches_no_broker_says_so_once_and_then_at_intervals(
         assert line.endswith("refused); group 'readers' waits")
         monkeypatch.setattr("skylog.client.connection._WARN_EVERY_S", 0)
         wait_until(lambda: consumer.consume(timeout_s=0.1) or len(lines()) > 1, "another warning")
+
+
+class AnsweringClient:
+    """Stands for a client of librdkafka: whether a broker answers it now."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self.answers = answers
+
+    def list_topics(self, timeout: float) -> None:
+        if not self.answers:
+            raise KafkaException(LibraryError(LibraryError._TIMED_OUT))
+
+
+REFUSED = LibraryError(LibraryError._TRANSPORT, "a:1/bootstrap: Connect to ipv4#1.2.3.4:1 failed: Refused (after 0ms)")
+ALL_DOWN = LibraryError(LibraryError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+
+
+def outage(
+    client: AnsweringClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, every_s: int
+) -> list[int]:
+    """Report once that all brokers are down, then only failed attempts; return the seconds of the warnings."""
+    now = [1000.0]
+    monkeypatch.setattr("skylog.client.connection.time.monotonic", lambda: now[0])
+    connection = Connection("a:1")
+    connection.warn_as("something waits")
+    connection._errors.extend([REFUSED, ALL_DOWN])
+    warned = []
+    for second in range(0, 200, every_s):
+        now[0] = 1000.0 + second
+        connection.take_errors(client)  # type: ignore[arg-type]
+        if any(each.levelno == logging.WARNING for each in caplog.records):
+            warned.append(second)
+        caplog.clear()
+        connection._errors.append(REFUSED)
+    return warned
+
+
+@pytest.mark.parametrize(("every_s", "warned"), [(1, [1, 61, 121, 181]), (30, [30, 90, 150])])
+def test_an_outage_is_repeated_though_librdkafka_reports_only_failed_attempts(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, every_s: int, warned: list[int]
+) -> None:
+    """librdkafka sometimes reports just once that all brokers are down. A host that drops packets fails every 30 s."""
+    assert outage(AnsweringClient(answers=False), caplog, monkeypatch, every_s) == warned
+
+
+def test_attempts_at_one_broker_that_fail_are_no_outage_while_another_one_answers(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert outage(AnsweringClient(answers=True), caplog, monkeypatch, 1) == []
 
 
 def test_a_server_of_another_protocol_is_recognized() -> None:

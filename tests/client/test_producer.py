@@ -173,6 +173,10 @@ def test_a_message_that_is_too_large_is_refused_by_name(skylog_bootstrap: str, s
     with Producer(skylog_bootstrap) as producer, pytest.raises(DeliveryError, match=skylog_topic) as caught:
         producer.send(skylog_topic, b"x" * 2_000_000)
     assert not caught.value.may_be_stored
+    assert 'config={"message.max.bytes": …}' in str(caught.value)
+    with Producer(skylog_bootstrap, config={"message.max.bytes": 3_000_000}) as producer:
+        refused = producer.send(skylog_topic, b"x" * 2_000_000).exception(20)
+    assert f"skylog topics alter {skylog_topic} --config max.message.bytes=…" in str(refused)
 
 
 def test_without_a_broker_the_delivery_fails_and_a_warning_is_logged(caplog: pytest.LogCaptureFixture) -> None:

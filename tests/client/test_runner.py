@@ -114,6 +114,68 @@ def test_a_message_that_always_fails_goes_to_the_dead_letter_topic_and_the_rest_
     assert f"it is now in '{dead}'" in caplog.text
 
 
+class UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@both
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(ValueError("no such user: \ud800"), b"no such user: \\ud800"), (UnreadableError(), b"cannot be shown")],
+    ids=["no UTF-8", "no text"],
+)
+def test_a_dead_letter_is_stored_whatever_the_text_of_the_exception(
+    run: Run, skylog_bootstrap: str, letters: str, error: Exception, text: bytes
+) -> None:
+    def handle(message: Message) -> object:
+        if message.text() == "b":
+            raise error
+        return DONE if message.text() == "e" else None
+
+    policy = ErrorPolicy(retries=0, dead_letter_topic=f"{letters}.dead")
+    assert run({letters: 1}, handle, letters, skylog_bootstrap, policy=policy).counts.dead == 1
+    (letter,) = consume(skylog_bootstrap, f"{letters}.dead", count=1)
+    assert text in present(dict(letter.headers)["skylog-error-message"])
+
+
+@both
+def test_a_message_larger_than_a_producer_sends_by_default_becomes_a_dead_letter(
+    run: Run, skylog_bootstrap: str, skylog_topic: str
+) -> None:
+    large = b"x" * 3_000_000  # a few kilobytes in the log
+    with Producer(skylog_bootstrap, compression="zstd", config={"message.max.bytes": 4_000_000}) as producer:
+        producer.send(skylog_topic, large)
+        producer.send(skylog_topic, b"{}")
+
+    def handle(message: Message) -> object:
+        message.json()
+        return DONE
+
+    dead = f"{skylog_topic}.dead"
+    run({skylog_topic: 1}, handle, skylog_topic, skylog_bootstrap, policy=ErrorPolicy(dead_letter_topic=dead))
+    (letter,) = consume(skylog_bootstrap, dead, count=1)
+    assert letter.value == large
+
+
+@both
+def test_dead_letters_are_logged_with_their_traceback_and_counted_at_the_end(
+    run: Run, skylog_bootstrap: str, letters: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(message: Message) -> object:
+        if message.text() in "abc":
+            raise LookupError(f"no customer {message.text()}")
+        return DONE
+
+    policy = ErrorPolicy(retries=0, dead_letter_topic=f"{letters}.dead")
+    run({letters: 1}, handle, letters, skylog_bootstrap, policy=policy)
+    lines = [record for record in caplog.records if record.name == "skylog.client.error_policy"]
+    assert "no customer a" in lines[0].getMessage()  # those of b and c follow within seconds
+    assert 'raise LookupError(f"no customer' in caplog.text
+    assert (len(lines), lines[1].levelname) == (2, "WARNING")
+    assert lines[1].getMessage() == "the runner has ended; messages handled: 1, in the dead-letter topic: 3"
+
+
 @both
 def test_without_a_dead_letter_topic_the_whole_runner_stops_with_the_error(
     run: Run, skylog_bootstrap: str, four_partitions: str, caplog: pytest.LogCaptureFixture
@@ -138,13 +200,16 @@ def test_without_a_dead_letter_topic_the_whole_runner_stops_with_the_error(
 
 
 @both
-def test_a_dead_letter_that_cannot_be_stored_stops_the_runner(run: Run, skylog_bootstrap: str, letters: str) -> None:
+def test_a_dead_letter_that_cannot_be_stored_stops_the_runner(
+    run: Run, skylog_bootstrap: str, letters: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def handle(message: Message) -> None:
         raise ValueError(message.text())
 
     policy = ErrorPolicy(retries=0, dead_letter_topic="no/topic")
     with pytest.raises(SkylogError, match="no/topic"):
         run({letters: 1}, handle, letters, skylog_bootstrap, policy=policy)
+    assert f"dead letter of {letters}-0 at offset 0, which failed with ValueError: a" in caplog.text
     assert committed(skylog_bootstrap, letters).get(0, 0) == 0
 
 

@@ -8,9 +8,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic
 
 from skylog.client.aio import AsyncConsumer, AsyncProducer, AsyncStart
-from skylog.client.connection import shared_settings
-from skylog.client.dead_letters import dead_letter
-from skylog.client.error_policy import ALIVE_EVERY_S, ErrorPolicy, RunnerCounts, StoppedError, stopped_by
+from skylog.client.dead_letters import dead_letter, producer_settings
+from skylog.client.error_policy import (
+    ALIVE_EVERY_S,
+    ErrorPolicy,
+    RunnerCounts,
+    StoppedError,
+    log_stop,
+    stopped_by,
+    storing,
+)
 from skylog.client.message import Message
 from skylog.client.serializers import Deserializer, ValueT
 from skylog.client.tier import ConsumerTierFactory
@@ -52,14 +59,14 @@ class AsyncStreamRunner(Generic[ValueT]):
         self._bootstrap = bootstrap
         self._policy = ErrorPolicy() if policy is None else policy
         self._options: dict[str, Any] = {"start": start, "deserializer": deserializer, "audit": audit, "config": config}
-        self._shared = shared_settings(config)
+        self._sending = producer_settings(config)
         self.counts = RunnerCounts()
         self._consumers: list[AsyncConsumer[ValueT]] = []
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Handle messages until `stop`. Raises the exception that the policy does not absorb."""
-        async with AsyncProducer(self._bootstrap, config=self._shared) as dead_letters:
+        async with AsyncProducer(self._bootstrap, config=self._sending) as dead_letters:
             tasks = [asyncio.create_task(self._serve(topic, dead_letters)) for topic in self._topics]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -70,6 +77,7 @@ class AsyncStreamRunner(Generic[ValueT]):
             finally:
                 self.stop()
                 results = await asyncio.gather(*tasks, return_exceptions=True)
+                self.counts.log_end()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -83,12 +91,17 @@ class AsyncStreamRunner(Generic[ValueT]):
     async def _serve(self, topic: str, dead_letters: AsyncProducer) -> None:
         if self._stopping.is_set():
             return
-        with contextlib.suppress(StoppedError):
+        try:
             async with AsyncConsumer(topic, self._group, self._bootstrap, **self._options) as consumer:
                 self._consumers.append(consumer)
                 async for message in consumer:
                     if await self._attend(consumer, message, dead_letters):
                         self.counts.add_handled()
+        except StoppedError:
+            pass
+        except Exception as error:
+            log_stop(error)
+            raise
 
     async def _attend(
         self, consumer: AsyncConsumer[ValueT], message: Message[ValueT], dead_letters: AsyncProducer
@@ -135,8 +148,9 @@ class AsyncStreamRunner(Generic[ValueT]):
         if topic is None:
             raise stopped_by(message, error, attempts)
         letter = dead_letter(message, error, self._group, attempts)
-        sending = asyncio.ensure_future(dead_letters.send(topic, letter.value, letter.key, headers=letter.headers))
-        while not (await asyncio.wait({sending}, timeout=ALIVE_EVERY_S))[0]:
-            await consumer.keep_alive()
-        await sending
+        with storing(message, error):
+            sending = asyncio.ensure_future(dead_letters.send(topic, letter.value, letter.key, headers=letter.headers))
+            while not (await asyncio.wait({sending}, timeout=ALIVE_EVERY_S))[0]:
+                await consumer.keep_alive()
+            await sending
         self.counts.add_dead(message, error, attempts, topic)

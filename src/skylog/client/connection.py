@@ -39,8 +39,10 @@ BOOTSTRAP_VARIABLE: Final = "SKYLOG_BOOTSTRAP"
 ATTEMPT_S: Final = 0.25
 # A host name may resolve to several addresses, which are tried one after another: the first refusal is not final.
 GIVE_UP_S: Final = 1.0
-_SAME_OUTAGE_S: Final = 10.0
+_SAME_OUTAGE_S: Final = 60.0
+"""Errors with less time between them are of one outage. A host that drops packets makes one every 30 seconds."""
 _WARN_EVERY_S: Final = 60.0
+_PROBE_S: Final = 0.5
 _NEVER: Final = float("-inf")
 _KEPT_ERRORS: Final = 100
 
@@ -150,12 +152,19 @@ class Connection:
         self._down_reason = reason
         if reason is None:
             self._last_code = LibraryError._TRANSPORT
+            self._down_at_s = _NEVER
 
-    def take_errors(self) -> None:
-        """Handle the errors that librdkafka has reported in calls of `poll`."""
+    def take_errors(self, client: Producer | Consumer | None = None) -> None:
+        """Handle the errors that librdkafka has reported in calls of `poll`.
+
+        With a client whose work waits (see `warn_as`), warn of a lasting outage. Not in a callback of the client.
+        """
+        has_failed = False
         while self._errors:
             with contextlib.suppress(IndexError):  # another thread has taken it
-                self._on_error(self._errors.popleft())
+                has_failed |= self._on_error(self._errors.popleft())
+        if has_failed and client is not None:
+            self._warn(client)
 
     @property
     def is_plaintext(self) -> bool:
@@ -249,30 +258,49 @@ class Connection:
             **as_librdkafka(settings),
         }
 
-    def _on_error(self, error: LibraryError) -> None:
+    def _on_error(self, error: LibraryError) -> bool:
+        """Take an error of librdkafka; return whether no broker can be reached, as far as that is known.
+
+        librdkafka reports at the beginning of an outage that all brokers are down, and often, but not always, again
+        after further attempts. Until a broker has answered, every failed attempt therefore counts.
+        """
+        is_known = self._last_code in _HINTS and error.code() == LibraryError._TRANSPORT
         if error.code() == LibraryError._ALL_BROKERS_DOWN:
             self._down_reason = self._last_reason
-            self._note_outage()
         elif _OTHER_PROTOCOL in error.str():
             self._last_reason, self._last_code = "what listens there does not speak the Kafka protocol", error.code()
         elif (error.code() in _UNREACHABLE or error.code() in _HINTS) and (match := _REASON.fullmatch(error.str())):
-            is_known = self._last_code in _HINTS and error.code() == LibraryError._TRANSPORT
             if not is_known:  # an error of the transport that follows one of TLS says less
                 self._last_reason, self._last_code = match[1], error.code()
+        else:
+            return False
+        if self._down_reason is None:
+            return False
+        self._note_outage()
+        return True
 
     def _note_outage(self) -> None:
-        """Log the outage. librdkafka reports it again with each failed round of attempts, every few seconds."""
         now_s = time.monotonic()
         if now_s - self._down_at_s > _SAME_OUTAGE_S:
             self._down_since_s = now_s
             logger.info("no broker can be reached at %s: %s", self.bootstrap, self._last_reason)
         self._down_at_s = now_s
+
+    def _warn(self, client: Producer | Consumer) -> None:
+        """Log an outage that lasts, unless a broker answers now: others may fail for a reason of their own."""
+        now_s = time.monotonic()
         is_lasting = now_s - self._down_since_s >= GIVE_UP_S
-        if self._waiting is not None and is_lasting and now_s - self._warned_at_s >= _WARN_EVERY_S:
+        if self._waiting is None or not is_lasting or now_s - self._warned_at_s < _WARN_EVERY_S:
+            return
+        try:
+            client.list_topics(timeout=_PROBE_S)
+        except KafkaException:
             self._warned_at_s = now_s
             outage_logger.warning(
                 "no broker can be reached at %s (%s); %s", self.bootstrap, self._last_reason, self._waiting
             )
+        else:
+            self.down_reason = None
 
 
 def _library_error(error: LibraryError | KafkaException) -> LibraryError:

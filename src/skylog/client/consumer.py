@@ -375,6 +375,8 @@ class Consumer(Generic[ValueT]):
             )
 
     def _on_commit(self, error: LibraryError | None, partitions: list[LibraryPartition]) -> None:
+        if error is None:
+            self._connection.down_reason = None  # the group's broker has answered
         self._tracker.on_commit(error, partitions)
 
     def _leave(self) -> None:

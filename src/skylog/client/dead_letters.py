@@ -16,13 +16,17 @@ Its own timestamp is the time when it was given up, so that retention counts fro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from skylog.client.connection import shared_settings
 from skylog.client.message import Headers, Message
 from skylog.errors import SkylogError
 
 PREFIX: Final = "skylog-error-"
 MAX_TEXT: Final = 2000
+# The original may have been larger than librdkafka's limit, or small only because it was compressed.
+_SENDING: Final[Mapping[str, object]] = {"message.max.bytes": 1_000_000_000, "compression.type": "zstd"}
 
 
 class DeadLetter(NamedTuple):
@@ -47,7 +51,7 @@ def dead_letter(message: Message[object], error: Exception, group: str, attempts
     """Return the dead letter of a message that failed with `error`. Replaces the headers of an earlier failure."""
     reasons: list[tuple[str, str | bytes | None]] = [
         ("type", type(error).__name__),
-        ("message", str(error)[:MAX_TEXT]),
+        ("message", error_text(error)),
         ("topic", message.topic),
         ("partition", str(message.partition)),
         ("offset", str(message.offset)),
@@ -59,6 +63,20 @@ def dead_letter(message: Message[object], error: Exception, group: str, attempts
     headers: list[tuple[str, str | bytes | None]] = list(_own(message.headers))
     headers += [(PREFIX + name, value) for name, value in reasons]
     return DeadLetter(message.raw.value(), message.key, headers)
+
+
+def producer_settings(config: Mapping[str, object] | None) -> dict[str, object]:
+    """Return the settings of a producer of dead letters, beside a consumer with `config`."""
+    return {**_SENDING, **shared_settings(config)}
+
+
+def error_text(error: Exception) -> str:
+    """Return the text of an exception of the application, truncated. Any exception has one, and UTF-8 can encode it."""
+    try:
+        text = str(error)
+    except Exception as failure:  # a handler's exception may be of any class
+        text = f"its text cannot be shown ({type(failure).__name__})"
+    return text[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()
 
 
 def original_of(letter: Message[object]) -> Original:

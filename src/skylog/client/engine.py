@@ -196,6 +196,11 @@ class Engine:
             reason = f"there is no such topic; create it with: skylog topics create {topic}"
         elif code == LibraryError._UNKNOWN_PARTITION:
             reason = f"there is no such partition; see: skylog topics describe {topic}"
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and partition is None:  # librdkafka refuses it before it is sent
+            reason = 'it is larger than the producer allows; raise the limit with config={"message.max.bytes": …}'
+        elif code == ErrorCode.MESSAGE_TOO_LARGE:
+            raise_limit = f"skylog topics alter {topic} --config max.message.bytes=…"
+            reason = f"its batch is larger than the topic allows; raise the limit with: {raise_limit}"
         elif code == LibraryError._STATE:
             reason = "a producer with a transactional id sends inside of `with producer.transaction()`"
         elif code in _PURGED and self._is_transactional:
@@ -255,7 +260,7 @@ class Engine:
                 delivered_count = self.delivered_count
                 self._connection.down_reason = None
             if len(client):
-                self._connection.take_errors()  # logs that no broker can be reached
+                self._connection.take_errors(client)  # logs that no broker can be reached
             if self.tier is not None:
                 run_callback(lambda tier: tier.tick(), self.tier)
             with self._polled:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from skylog.client.dead_letters import error_text
 from skylog.client.errors import DeserializeError
 from skylog.client.message import Message
 from skylog.errors import ConfigError
@@ -63,7 +66,8 @@ class ErrorPolicy:
 
 class RunnerCounts:
     """The messages of one runner: `handled` without an exception, `dead` in the dead-letter topic, and how many failed
-    attempts were `retried`. Failures are also logged, at most one line of a kind every few seconds."""
+    attempts were `retried`. Failures are also logged, at most one line of a kind every few seconds, and the counts at
+    the end."""
 
     def __init__(self) -> None:
         self.handled = 0
@@ -104,6 +108,14 @@ class RunnerCounts:
             attempts,
             _described(error),
             topic,
+            exc_info=error,
+        )
+
+    def log_end(self) -> None:
+        """Called when the runner has ended. The lines on single messages may have left out some dead letters."""
+        level = logging.WARNING if self.dead else logging.INFO
+        logger.log(
+            level, "the runner has ended; messages handled: %d, in the dead-letter topic: %d", self.handled, self.dead
         )
 
     def add_lost(self, message: Message[object]) -> None:
@@ -116,12 +128,28 @@ class RunnerCounts:
 
 
 def stopped_by(message: Message[object], error: Exception, attempts: int) -> Exception:
-    """Log the error that ends a runner, and return it with a note on the message."""
-    note = f"while handling {message.topic_partition} at offset {message.offset}, attempt {attempts}"
-    logger.error("the runner stops: %s %s", _described(error), note)
-    error.add_note(note)
+    """Return the error that ends a runner, with a note on the message."""
+    error.add_note(f"while handling {message.topic_partition} at offset {message.offset}, attempt {attempts}")
     return error
 
 
+@contextmanager
+def storing(message: Message[object], error: Exception) -> Iterator[None]:
+    """Add a note on the message to whatever prevents that its dead letter is stored."""
+    try:
+        yield
+    except Exception as failure:
+        failure.add_note(
+            f"while storing the dead letter of {message.topic_partition} at offset {message.offset}, "
+            f"which failed with {_described(error)}"
+        )
+        raise
+
+
+def log_stop(error: Exception) -> None:
+    """Log the error that ends a runner, where it happens: the application may look at the runner much later."""
+    logger.error("the runner stops: %s", " ".join([_described(error), *getattr(error, "__notes__", ())]))
+
+
 def _described(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error_text(error)}"

@@ -25,7 +25,8 @@ class TopicNotFoundError(KafkaError):
 
     def __init__(self, topic: str, known: Iterable[str]) -> None:
         self.topic = topic
-        self.nearest = tuple(difflib.get_close_matches(topic, list(known), n=3))
+        others = [name for name in known if name != topic]  # it may have been created meanwhile
+        self.nearest = tuple(difflib.get_close_matches(topic, others, n=3))
         hint = f"did you mean {' or '.join(self.nearest)}?" if self.nearest else "see: skylog topics list"
         super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{topic}'; {hint}")
 

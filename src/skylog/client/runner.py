@@ -7,10 +7,17 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, Self
 
-from skylog.client.connection import shared_settings
 from skylog.client.consumer import Consumer
-from skylog.client.dead_letters import dead_letter
-from skylog.client.error_policy import ALIVE_EVERY_S, ErrorPolicy, RunnerCounts, StoppedError, stopped_by
+from skylog.client.dead_letters import dead_letter, producer_settings
+from skylog.client.error_policy import (
+    ALIVE_EVERY_S,
+    ErrorPolicy,
+    RunnerCounts,
+    StoppedError,
+    log_stop,
+    stopped_by,
+    storing,
+)
 from skylog.client.membership import Start
 from skylog.client.message import Message
 from skylog.client.producer import Producer
@@ -61,7 +68,7 @@ class StreamRunner(Generic[ValueT]):
         self._bootstrap = bootstrap
         self._policy = ErrorPolicy() if policy is None else policy
         self._options: dict[str, Any] = {"start": start, "deserializer": deserializer, "audit": audit, "config": config}
-        self._dead_letters = Producer(bootstrap, config=shared_settings(config))
+        self._dead_letters = Producer(bootstrap, config=producer_settings(config))
         self.counts = RunnerCounts()
         self._stopping = threading.Event()
         self._error: BaseException | None = None
@@ -85,9 +92,12 @@ class StreamRunner(Generic[ValueT]):
     def close(self) -> None:
         """Stop, and wait until every thread has finished its message and left the group. Raises like `run`."""
         self.stop()
-        for thread in self._threads:
+        threads, self._threads = self._threads, []
+        for thread in threads:
             thread.join()
         self._dead_letters.close()
+        if threads:
+            self.counts.log_end()
         if self._error is not None:
             raise self._error
 
@@ -120,6 +130,8 @@ class StreamRunner(Generic[ValueT]):
                             return
                     consumer.refill()
         except BaseException as error:  # whatever it is, the thread that called `run` must see it
+            if isinstance(error, Exception):
+                log_stop(error)
             with self._lock:
                 self._error = self._error or error
             self.stop()
@@ -162,11 +174,12 @@ class StreamRunner(Generic[ValueT]):
         if topic is None:
             raise stopped_by(message, error, attempts)
         letter = dead_letter(message, error, self._group, attempts)
-        delivery = self._dead_letters.send(topic, letter.value, letter.key, headers=letter.headers)
-        while not delivery.done():
-            with contextlib.suppress(TimeoutError):
-                delivery.result(ALIVE_EVERY_S)
-                break
-            consumer.keep_alive()
-        delivery.result()
+        with storing(message, error):
+            delivery = self._dead_letters.send(topic, letter.value, letter.key, headers=letter.headers)
+            while not delivery.done():
+                with contextlib.suppress(TimeoutError):
+                    delivery.result(ALIVE_EVERY_S)
+                    break
+                consumer.keep_alive()
+            delivery.result()
         self.counts.add_dead(message, error, attempts, topic)

@@ -45,6 +45,13 @@ def test_the_alerts_use_metrics_that_exist(metrics: list[Metric]) -> None:
     assert used <= samples(metrics) | set(AUDIT_NAMES)
 
 
+def test_a_group_that_has_never_committed_can_be_stuck() -> None:
+    """It has no committed offset, so a comparison with one would never be true."""
+    _, _, alert = (DOCS / "prometheus-alerts.yml").read_text().partition("alert: SkylogConsumerStuck")
+    expression, _, _ = alert.partition("- alert:")
+    assert "unless sum by (consumergroup) (delta(kafka_consumergroup_current_offset[10m])) > 0" in expression
+
+
 def test_the_metrics_of_the_console_are_documented() -> None:
     text = (DOCS / "metrics.md").read_text()
     assert [name for name in AUDIT_NAMES if f"| `{name}` |" not in text] == []

@@ -155,6 +155,11 @@ def test_the_audit_decides_what_is_lost(windows: dict[str, int], state: str) -> 
     assert verdicts.lost(audit(windows)).state == state
 
 
+def test_duplicated_messages_are_not_called_lost() -> None:
+    description = verdicts.lost(audit({"duplicated": 2, "complete": 5})).description
+    assert description == "The counts of 2 windows of the last day do not balance: 0 lost, 2 duplicated."
+
+
 def test_without_an_audit_losses_are_unknown() -> None:
     assert verdicts.lost(None).state == "unknown"
 

@@ -86,9 +86,10 @@ def lost(audit: Summary) -> OverviewVerdict:
     if audit is None:
         return OverviewVerdict("Lost", "unknown", "There is no audit: no tier has published counts.", "/audit")
     counts: Mapping[str, int] = audit["windows"]
-    wrong = counts.get("lost", 0) + counts.get("duplicated", 0)
-    if wrong:
-        description = f"The counts of {_windows(wrong)} of the last day do not balance."
+    lost, duplicated = counts.get("lost", 0), counts.get("duplicated", 0)
+    if lost or duplicated:
+        verdicts = f"{lost} lost, {duplicated} duplicated"
+        description = f"The counts of {_windows(lost + duplicated)} of the last day do not balance: {verdicts}."
         return OverviewVerdict("Lost", "bad", description, "/audit?problems=1")
     if audit["problem"]:
         return OverviewVerdict("Lost", "unknown", f"The audit cannot be read: {audit['problem']}", "/audit")
