@@ -9,7 +9,7 @@ from pathlib import Path
 from skylog.model import TopicPartition
 from skylog.net.peer import PeerError
 from skylog.records import iterate_batches
-from skylog.simulation.checks import Batches, differing_replicas
+from skylog.simulation.checks import Batches, differing_replicas, holes, wrong_entries
 from skylog.simulation.clients.connections import Connections
 from skylog.simulation.clients.reader import PartitionReader
 from skylog.simulation.history import Value
@@ -64,6 +64,23 @@ def compare_replicas(world: World, topic: str, ends: dict[int, int]) -> list[str
         name = str(TopicPartition(topic, index))
         replicas = {node: _batches(world.machines[node].disk.path / name) for node in image.replicas}
         found += differing_replicas(name, replicas, ends[index])
+    return found
+
+
+def wrong_indexes(world: World) -> list[str]:
+    """Return the holes in the logs of all brokers that serve, and the entries of offset indexes that are wrong."""
+    found = []
+    for machine in world.machines.values():
+        for partition in machine.broker.replicas.all() if machine.broker is not None else ():
+            name = f"{partition.name} of {machine.host}"
+            ends: dict[int, int] = {}
+            for segment in partition.log._segments:
+                batches = list(iterate_batches(segment.path.read_bytes()))
+                ends |= {header.base_offset: header.end_offset for _, header in batches}
+                entries = segment.offset_index.between(0, segment.size_bytes)
+                found += wrong_entries(name, entries, {header.base_offset: at for at, header in batches})
+            if not partition.log.config.is_compacted:
+                found += holes(name, ends)
     return found
 
 
