@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from skylog.model import TopicPartition
 from skylog.net.peer import PeerError
@@ -14,6 +15,9 @@ from skylog.simulation.clients.connections import Connections
 from skylog.simulation.clients.reader import PartitionReader
 from skylog.simulation.history import Value
 from skylog.simulation.world import World
+
+REPAIR_PAUSE_S: Final = 2.0
+"""The longest time between two reads of a damaged batch, which is repaired by a scrub within a minute."""
 
 
 @dataclass
@@ -40,6 +44,7 @@ def begin_reading(
         reader = PartitionReader(connections, topic, partition, 0, read_committed=read_committed, decode=decode)
         found = content.logs.setdefault(partition, {})
         while partition not in content.ends:
+            damaged = reader.damaged
             try:
                 messages = await reader.poll() or ()
                 for offset in [each for each in found if each < reader.begins_at]:
@@ -48,6 +53,8 @@ def begin_reading(
             except PeerError:
                 connections.forget_leader(topic, partition)
                 await connections.pause()
+            if reader.damaged > damaged:
+                await connections.pause(REPAIR_PAUSE_S)
             if 0 <= reader.high_watermark <= reader.offset:
                 content.ends[partition] = reader.offset
 
