@@ -24,10 +24,10 @@ from skylog.audit.counts import WindowCounts
 from skylog.audit.stored_checkpoint import CHECKPOINT
 from skylog.audit.stored_progress import REMEMBERED_STARTS
 from skylog.broker import standalone_broker
-from skylog.errors import ErrorCode
+from skylog.errors import ErrorCode, KafkaError
 from skylog.model import TopicPartition
 from skylog.protocol.delete_topics import DeleteTopicsRequest
-from skylog.records import Codec, Record, build_batch, iterate_batches, read_records
+from skylog.records import Codec, InvalidBatchError, Record, build_batch, iterate_batches, read_records
 from skylog.storage import FileSlice
 from skylog.storage.files import LogFile
 from tests.broker.conftest import create_topic
@@ -39,6 +39,7 @@ from tests.transactions.client import TransactionClient
 
 MINUTE_MS = 60_000
 T = 28_000_000 * MINUTE_MS
+RECORD_COUNT_AT = 57
 
 
 class AuditedBroker(BrokerThread):
@@ -397,6 +398,44 @@ def test_a_failed_round_is_counted_and_retried_and_the_broker_continues(tmp_path
         obstacle.rmdir()
         until((tmp_path / CHECKPOINT).exists, "a checkpoint")
         until(lambda: totals(audit_log(broker.client)) == {("clicks", T, T + MINUTE_MS): 2}, "both to be counted")
+
+
+@pytest.mark.parametrize(
+    ("error", "has_traceback"),
+    [
+        (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left"), False),
+        (OSError(5, "Input/output error"), False),
+        (InvalidBatchError("damaged"), False),
+        (ZeroDivisionError("division by zero"), True),
+    ],
+    ids=repr,
+)
+def test_a_failure_that_the_operator_can_mend_is_one_line_in_the_log(
+    broker: AuditedBroker, caplog: pytest.LogCaptureFixture, error: Exception, has_traceback: bool
+) -> None:
+    broker.tier._note(error)
+    assert broker.tier.failures == 1
+    broker.tier.failures = 0
+    (record,) = (each for each in caplog.records if "counting stored messages failed" in each.message)
+    assert str(error) in record.message
+    assert (record.exc_info is not None) is has_traceback
+
+
+def test_a_batch_that_claims_more_records_than_offsets_is_not_counted(tmp_path: Path) -> None:
+    """A bit may flip between the check of a batch and the moment at which its header is read."""
+    batch = build_batch([Record(b"v", timestamp=T)] * 3)
+    path = tmp_path / "segment.log"
+    for count, is_counted in ((3, True), (2, True), (4, False), (3 | 1 << 25, False), (-3, False)):
+        batch[RECORD_COUNT_AT : RECORD_COUNT_AT + 4] = count.to_bytes(4, "big", signed=True)
+        path.write_bytes(batch)
+        counts = WindowCounts(MINUTE_MS)
+        part = FileSlice(LogFile(path), 0, len(batch))
+        if is_counted:
+            assert count_batches(part, counts, 0, 3) == 3
+            assert sum(each.messages for each in counts.counts()) == count
+        else:
+            with pytest.raises(InvalidBatchError, match="no batch at byte 0"):
+                count_batches(part, counts, 0, 3)
 
 
 def test_a_damaged_log_does_not_keep_others_from_being_counted(tmp_path: Path) -> None:

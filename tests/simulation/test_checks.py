@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from skylog.simulation.checks import Stored, check, violations
-from skylog.simulation.history import UNKNOWN, Answer, Commit, History, Message, Value
+from skylog.simulation.checks import Stored, check, holes, violations, wrong_entries
+from skylog.simulation.history import UNKNOWN, Answer, Commit, History, Message, Value, metadata_of
 
 A, B, C, D = (Value(0, number) for number in range(4))
 
@@ -27,7 +27,7 @@ def history_of(stored: Stored) -> History:
         history.acknowledged += messages
         history.assign("m", partition).messages += messages
         history.commits.append(Commit(partition, len(log), history.tick()))
-        history.committed += [Answer(partition, offset) for offset in range(len(log) + 1)]
+        history.committed += [Answer(partition, offset, metadata_of(offset)) for offset in range(len(log) + 1)]
         history.watermarks += [Answer(partition, offset) for offset in range(len(log) + 1)]
     return history
 
@@ -50,6 +50,20 @@ def test_a_partition_that_moves_to_another_member_may_be_read_again_from_the_com
 def test_a_message_that_was_stored_before_may_be_acknowledged_without_its_offset() -> None:
     history = history_of(STORED)
     history.acknowledged[1] = Message(0, UNKNOWN, B)
+    assert violations(history, STORED) == []
+
+
+def test_a_commit_that_was_given_up_may_arrive_late() -> None:
+    history = history_of(STORED)
+    history.committed += [Answer(0, 1, "at 1"), Answer(0, 3, "at 3")]
+    history.assign("n", 0).messages += [Message(0, 1, B), Message(0, 2, C)]
+    assert [line.split(":")[0] for line in violations(history, STORED)] == [
+        "rewound",
+        "the committed offset of partition 0 went back from 3 to 1",
+    ]
+    history.given_up.add((0, 2))
+    assert len(violations(history, STORED)) == 2
+    history.given_up.add((0, 1))
     assert violations(history, STORED) == []
 
 
@@ -80,6 +94,11 @@ def test_a_value_knows_its_bytes() -> None:
         (lambda h: h.assign("n", 0).messages.append(Message(0, 2, C)), "rewound"),
         (lambda h: h.committed.append(Answer(0, 2)), "the committed offset of partition 0 went back from 3 to 2"),
         (lambda h: h.committed.append(Answer(1, 2)), "the committed offset of partition 1 was 2, but it ends at 1"),
+        (
+            lambda h: h.committed.append(Answer(0, 3, "at 2")),
+            "metadata: the committed offset 3 of partition 0 has 'at 2'",
+        ),
+        (lambda h: h.committed.append(Answer(0, 3, "")), "metadata"),
         (lambda h: h.watermarks.append(Answer(0, 1)), "the high watermark of partition 0 went back from 3 to 1"),
     ],
 )
@@ -99,3 +118,16 @@ def test_a_violation_is_found(change: Callable[[History], object], found: str) -
 )
 def test_a_wrong_log_is_found(stored: Stored, found: str) -> None:
     assert any(line.startswith(found) for line in violations(history_of(STORED), stored))
+
+
+def test_a_hole_in_a_log_is_found() -> None:
+    assert holes("t-0", {0: 3, 3: 4, 4: 9}) == []
+    assert holes("t-0", {0: 3, 5: 6, 6: 7}) == ["hole: t-0 has nothing from 3 to 4"]
+
+
+def test_an_entry_of_an_index_that_points_to_no_batch_is_found() -> None:
+    assert wrong_entries("t-0", [(3, 70)], {0: 0, 3: 70}) == []
+    assert wrong_entries("t-0", [(3, 71), (4, 70)], {0: 0, 3: 70}) == [
+        "index: t-0 has offset 3 at position 71, but it is at 70",
+        "index: t-0 has offset 4 at position 70, but it is at None",
+    ]

@@ -34,6 +34,13 @@ def test_a_transaction_of_unknown_outcome_is_visible_as_a_whole_or_not_at_all() 
     assert torn_transactions(history, {0: {0: A}, 1: {}})[0].startswith("torn transaction")
 
 
+def test_a_violation_names_a_few_values_of_a_large_transaction() -> None:
+    history = history_of(Outcome.ABORTED)
+    history.transactions[0].values = [(0, Value(7, number)) for number in range(400)]
+    (found,) = torn_transactions(history, {0: dict(enumerate(Value(7, number) for number in range(400)))})
+    assert found.startswith("aborted read (G1a): 0: 7/0; 0: 7/1; 0: 7/2; 0: 7/3; 0: 7/4 and 395 more of ")
+
+
 def test_nothing_is_read_before_its_producer_asks_to_commit_it() -> None:
     history = history_of(Outcome.COMMITTED, asked_at=5)
     reader = history.assign("reader", 0, read_committed=True)

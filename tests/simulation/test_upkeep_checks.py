@@ -8,6 +8,7 @@ from skylog.simulation.history import UNKNOWN, History, Message, Value
 from skylog.simulation.upkeep import last_values
 from skylog.simulation.upkeep_checks import (
     differing_last_values,
+    missing_copies,
     missing_keys,
     resurrected,
     strays,
@@ -85,6 +86,11 @@ def test_compacted_replicas_end_with_the_same_values() -> None:
     assert differing_last_values("t-0", {1: first, 2: dict(first)}) == []
     for other in ({b"k": (7, b"v")}, first | {b"k": (5, b"u")}, first | {b"m": (9, b"x")}):
         assert differing_last_values("t-0", {1: first, 2: other})[0].startswith("t-0: replicas 1 and 2 differ in 1")
+
+
+def test_a_committed_copy_that_a_compacted_replica_lacks_is_found() -> None:
+    assert missing_copies("c-0", {1: A, 5: B}, {1: A, 3: C, 5: B}) == []
+    assert missing_copies("c-0", {1: A, 5: B}, {5: C}) == ["c-0 lacks 2 of 2 copies: [1, 5]"]
 
 
 def test_a_value_of_a_deleted_topic_is_found() -> None:

@@ -81,7 +81,7 @@ def count_batches(
             base_offset, length, attributes, delta, first_ms, max_ms, records = unpack(chunk, at)
             size_bytes = length + LOG_OVERHEAD_BYTES
             batch_end = base_offset + delta + 1
-            if size_bytes < HEADER_BYTES or batch_end <= reached:
+            if size_bytes < HEADER_BYTES or batch_end <= reached or not 0 <= records <= delta + 1:
                 raise InvalidBatchError(f"{file.path} has no batch at byte {position + at}", corrupt=True)
             if batch_end > end_offset:
                 return reached

@@ -160,7 +160,9 @@ class StoredTier:
     def _note(self, error: Exception) -> None:
         if not isinstance(error, KafkaError) or error.code not in LEADER_AWAY:
             self.failures += 1
-            logger.error("counting stored messages failed, next attempt in %g s", self._interval_s, exc_info=error)
+            is_expected = isinstance(error, KafkaError | InvalidBatchError | OSError)  # full disk, damaged batch
+            message = "counting stored messages failed, next attempt in %g s: %s"
+            logger.error(message, self._interval_s, error, exc_info=None if is_expected else error)
         elif self._outage.failed():
             self.failures += 1
             logger.warning("stored messages cannot be reported, next attempt in %g s: %s", self._interval_s, error)

@@ -133,7 +133,7 @@ class TransactionMarkers:
     def _by_leader(self, names: Collection[TopicPartition]) -> dict[int, list[TopicPartition]]:
         topics = self._broker.metadata.image.topics
         groups: dict[int, list[TopicPartition]] = {}
-        for name in names:
+        for name in sorted(names):  # an order that does not depend on hashes: a simulation repeats it
             topic = topics.get(name.topic)
             if topic is not None and name.partition < len(topic.partitions):
                 groups.setdefault(topic.partitions[name.partition].leader, []).append(name)

@@ -15,6 +15,7 @@ from skylog.simulation.shrinking import shortest_plan
 from skylog.simulation.world import World
 
 SHOWN_VIOLATIONS = 20
+SEEDS_PER_LINE = 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,12 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def show_seeds(seeds: range, jobs: int, undone: str | None) -> int:
     began = time.monotonic()
     failed, seconds, acknowledged = [], 0.0, 0
-    for summary in run_seeds(seeds, jobs, undone):
+    for count, summary in enumerate(run_seeds(seeds, jobs, undone), 1):
         seconds += summary.seconds
         acknowledged += summary.acknowledged
         if summary.violations:
             failed.append(summary.seed)
             _say(f"seed {summary.seed} fails: {summary.violations[0]} ({len(summary.violations)} violations)")
+        if count % SEEDS_PER_LINE == 0 and count < len(seeds):
+            _say(f"{count} of {len(seeds)} seeds, {seconds / 3600:.2f} simulated hours, {len(failed)} failed so far")
     _say(
         f"{len(seeds)} seeds, {seconds / 3600:.2f} simulated hours in {time.monotonic() - began:.0f} s, "
         f"{acknowledged} messages acknowledged, {len(failed)} seeds failed"

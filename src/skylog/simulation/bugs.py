@@ -29,6 +29,7 @@ BUGS: Final = {
         Bug("KAFKA-7128", "a follower joins at a lagging watermark", undo.join_at_the_watermark),
         Bug("KAFKA-7164", "a follower that missed an epoch does not truncate", undo.look_for_a_divergence_once),
         Bug("KAFKA-7415", "an epoch without records is unknown", undo.forget_an_epoch_that_has_written_nothing),
+        Bug("KAFKA-7897", "only a part of the epochs is known", undo.know_only_the_latest_epoch),
         Bug("KAFKA-10706", "a truncation keeps epochs without records", undo.keep_epochs_without_records),
         Bug("KAFKA-14704", "the watermark rises before the truncation", undo.raise_the_watermark_first),
         Bug(

@@ -8,9 +8,13 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Final
 
-from skylog.simulation.history import UNKNOWN, Answer, History, Log, Outcome, Value
+from skylog.simulation.history import UNKNOWN, Answer, History, Log, Outcome, Value, metadata_of
+
+SHOWN: Final = 5
+"""How many values a violation names."""
 
 Stored = Mapping[int, Log]
 """The logs of a topic by partition."""
@@ -38,7 +42,8 @@ def violations(history: History, stored: Stored, ends: Mapping[int, int] | None 
         *inconsistent_reads(history, stored),
         *nonmonotonic_polls(history, stored),
         *rewound_assignments(history),
-        *decreasing("the committed offset", history.committed, ends),
+        *decreasing("the committed offset", history.committed, ends, history.given_up),
+        *wrong_metadata(history.committed),
         *decreasing("the high watermark", history.watermarks, ends),
     ]
 
@@ -127,8 +132,8 @@ def rewound_assignments(history: History) -> list[str]:
     for assignment in history.assignments:
         earlier = [each for each in history.commits if each.partition == assignment.partition]
         committed = max((each.offset for each in earlier if each.at < assignment.at), default=0)
-        if assignment.messages and assignment.messages[0].offset < committed:
-            first = assignment.messages[0]
+        first = assignment.messages[0] if assignment.messages else None
+        if first is not None and first.offset < committed and (first.partition, first.offset) not in history.given_up:
             found.append(f"rewound: {assignment.member} began at {first}, but {committed} was committed")
     return found
 
@@ -147,12 +152,15 @@ def torn_transactions(history: History, visible: Stored) -> list[str]:
     for transaction in history.transactions:
         seen = [each for each in transaction.values if each in places]
         if transaction.outcome in (Outcome.ABORTED, Outcome.OPEN) and seen:
-            found.append(f"aborted read (G1a): {seen} of {transaction.name}, which is {transaction.outcome.value}")
+            found.append(
+                f"aborted read (G1a): {_some(seen)} of {transaction.name}, which is {transaction.outcome.value}"
+            )
         elif transaction.outcome is Outcome.COMMITTED and len(seen) < len(transaction.values):
             missing = [each for each in transaction.values if each not in places]
-            found.append(f"lost write: {missing} of {transaction.name}, which was committed")
+            found.append(f"lost write: {_some(missing)} of {transaction.name}, which was committed")
         elif transaction.outcome is Outcome.UNKNOWN and 0 < len(seen) < len(transaction.values):
-            found.append(f"torn transaction: {seen} of {transaction.values} of {transaction.name}")
+            count = len(transaction.values)
+            found.append(f"torn transaction: {_some(seen)}; {len(seen)} of the {count} values of {transaction.name}")
     return found
 
 
@@ -185,19 +193,33 @@ def copied_once(sources: Iterable[Value], copies: Stored) -> list[str]:
 # -- what brokers answered
 
 
-def decreasing(what: str, answers: Iterable[Answer], ends: Mapping[int, int]) -> list[str]:
-    """An offset that went back from one answer to the next, or is beyond the end of the partition."""
+def decreasing(
+    what: str, answers: Iterable[Answer], ends: Mapping[int, int], late: Container[tuple[int, int]] = ()
+) -> list[str]:
+    """An offset that went back from one answer to the next, or is beyond the end of the partition.
+
+    `late` are partitions and offsets that somebody may have set again: requests that arrived late.
+    """
     found = []
     highest: dict[int, int] = {}
-    for partition, offset in answers:
+    for partition, offset, _ in answers:
         before = highest.get(partition, -1)
-        if offset < before:
+        if offset < before and (partition, offset) not in late:
             found.append(f"{what} of partition {partition} went back from {before} to {offset}")
         highest[partition] = max(before, offset)
     for partition, offset in highest.items():
         if offset > ends[partition]:
             found.append(f"{what} of partition {partition} was {offset}, but it ends at {ends[partition]}")
     return found
+
+
+def wrong_metadata(answers: Iterable[Answer]) -> list[str]:
+    """A committed offset that has lost its metadata, or has that of another one."""
+    return [
+        f"metadata: the committed offset {offset} of partition {partition} has {metadata!r}"
+        for partition, offset, metadata in answers
+        if metadata is not None and metadata != metadata_of(offset)
+    ]
 
 
 # -- what replicas have
@@ -221,6 +243,32 @@ def differing_replicas(name: str, replicas: Mapping[int, Batches], high_watermar
         if offsets:
             found.append(f"{name}: replicas {first} and {node} differ at {len(offsets)} batches: {offsets[:10]}")
     return found
+
+
+def holes(name: str, ends: Mapping[int, int]) -> list[str]:
+    """Offsets that are missing between the batches of a log, given their end offsets by base offset."""
+    ordered = sorted(ends.items())
+    return [
+        f"hole: {name} has nothing from {end} to {base - 1}"
+        for (_, end), (base, _) in itertools.pairwise(ordered)
+        if base > end
+    ]
+
+
+def wrong_entries(name: str, entries: Iterable[tuple[int, int]], batches: Mapping[int, int]) -> list[str]:
+    """Entries of an offset index, as (offset, position), where no such batch is. `batches` has the positions."""
+    return [
+        f"index: {name} has offset {offset} at position {position}, but it is at {batches.get(offset)}"
+        for offset, position in entries
+        if batches.get(offset) != position
+    ]
+
+
+def _some(values: Sequence[tuple[int, Value]]) -> str:
+    """Return the first values as `partition: producer/number`."""
+    shown = [f"{partition}: {value.producer}/{value.number}" for partition, value in values[:SHOWN]]
+    more = len(values) - len(shown)
+    return "; ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _end(log: Log) -> int:

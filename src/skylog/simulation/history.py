@@ -49,10 +49,16 @@ class Commit(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An offset of a partition that a broker returned."""
+    """An offset of a partition that a broker returned, with its metadata if it was committed with any."""
 
     partition: int
     offset: int
+    metadata: str | None = None
+
+
+def metadata_of(offset: int) -> str:
+    """The metadata that a member commits together with an offset."""
+    return f"at {offset}"
 
 
 @dataclass
@@ -101,6 +107,11 @@ class History:
         self.failed: list[str] = []
         self.assignments: list[Assignment] = []
         self.commits: list[Commit] = []
+        self.given_up: set[tuple[int, int]] = set()
+        """Partitions and offsets of commits that got no answer in time. A broker may get the request at any time later.
+
+        If the member has committed more meanwhile, the committed offset goes back then. The broker cannot know that.
+        """
         self.committed: list[Answer] = []
         """Committed offsets of the group, in the order of the answers."""
         self.watermarks: list[Answer] = []

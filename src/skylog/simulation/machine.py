@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from skylog.broker import Broker, ServerConfig
 from skylog.broker.clustered import clustered_broker
@@ -24,6 +24,13 @@ PORT: Final = 9092
 RESTART_S: Final = 1.0
 
 
+class Companion(Protocol):
+    """Work beside a broker, in its process. It starts after the broker and stops before it."""
+
+    def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
 class Machine:
     """The host of one broker. `broker` is there while it serves. A process that fails to start is started again."""
 
@@ -34,6 +41,7 @@ class Machine:
         self.disk = disk
         self.broker: Broker | None = None
         self.process: Process | None = None
+        self._companion: Companion | None = None
         self.has_power = True
         self.is_wanted = True
         """Whether the broker is a member of the cluster, or will be as soon as it starts."""
@@ -73,6 +81,9 @@ class Machine:
         else:
             self.broker = broker
             self._note("serves")
+            if self._world.new_companion is not None:
+                self._companion = self._world.new_companion(broker)
+                self._companion.start()
 
     async def _open_session(self) -> MetadataStore:
         return await open_shared_store(self._world.store_address, self.host, self._world.session_timeout_ms)
@@ -113,12 +124,15 @@ class Machine:
         if self.process is not None and self.broker is not None and not self.process.is_paused:
             self._note("stops")
             self._stopping = self.process
-            self.process.call(self._world.loop.create_task, self._stop(self.process, self.broker))
+            stopping = self._stop(self.process, self.broker, self._companion)
+            self.process.call(self._world.loop.create_task, stopping)
             self.broker = None
 
-    async def _stop(self, process: Process, broker: Broker) -> None:
+    async def _stop(self, process: Process, broker: Broker, companion: Companion | None) -> None:
         try:
             async with asyncio.timeout(30):
+                if companion is not None:
+                    await companion.stop()
                 await broker.stop()
         except TimeoutError:
             self._world.problems.append(f"broker {self.node_id} did not stop within 30 s")

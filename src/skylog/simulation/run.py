@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from skylog.simulation.audit import Audit
 from skylog.simulation.clients.admin import create_topic
 from skylog.simulation.clients.connections import Connections
 from skylog.simulation.drills import LOSING, SEQUENCES
@@ -22,9 +23,12 @@ from skylog.simulation.seams import Patches, begin_epochs_at, simulated
 from skylog.simulation.topic_reading import describe_disks
 from skylog.simulation.trace import Trace
 from skylog.simulation.upkeep import (
+    CompactedTransactions,
     CompactionOfClassicGroup,
     CompactionOfConsumerGroup,
     Reassignment,
+    ReassignmentOfClassicGroup,
+    ReassignmentOfConsumerGroup,
     Recreation,
     Retention,
 )
@@ -50,10 +54,14 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "classic group": ClassicGroup,
     "consumer group": ConsumerGroup,
     "transactions": Transactions,
+    "audit": Audit,
+    "compacted transactions": CompactedTransactions,
     "compaction, classic group": CompactionOfClassicGroup,
     "compaction, consumer group": CompactionOfConsumerGroup,
     "retention": Retention,
     "reassignment": Reassignment,
+    "reassignment, classic group": ReassignmentOfClassicGroup,
+    "reassignment, consumer group": ReassignmentOfConsumerGroup,
     "recreation": Recreation,
 }
 

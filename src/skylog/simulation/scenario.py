@@ -31,12 +31,21 @@ WORKLOADS: Final = ("numbers", "classic group", "numbers", "consumer group", "up
 UPKEEP: Final = (
     "compaction, classic group",
     "retention",
+    "reassignment, classic group",
+    "recreation",
+    "compaction, consumer group",
     "reassignment",
+    "compaction, classic group",
+    "retention",
+    "reassignment, consumer group",
     "recreation",
     "compaction, consumer group",
     "reassignment",
 )
 """What else happens to the logs of a run with this workload, by the seed."""
+
+RARE: Final = ((12, 0, "audit"), (72, 47, "compacted transactions"))
+"""Workloads of the seeds with this remainder, in place of the others."""
 
 UPKEEP_SETTINGS: Final = {
     "log.cleaner.enable": "true",
@@ -123,9 +132,8 @@ def _draw_storm(seed: int) -> Scenario:
     }
     if flushes:
         settings["log.flush.interval.messages"] = "1"  # for committed offsets and transactions, too
-    workload = WORKLOADS[seed % len(WORKLOADS)]
-    if workload == "upkeep":
-        workload = UPKEEP[seed // len(WORKLOADS) % len(UPKEEP)]
+    workload = _workload_of(seed)
+    if workload in UPKEEP or workload == "compacted transactions":
         settings |= UPKEEP_SETTINGS
     kinds = sorted(rng.sample(sorted(KINDS), rng.randint(2, 6)))
     if rng.random() < 0.5:
@@ -144,4 +152,12 @@ def _draw_storm(seed: int) -> Scenario:
         latency_s=rng.choice([0.0005, 0.005, 0.02, 0.05]),  # a slow network makes the windows of races wide
         thread_delay_s=rng.choice([0.002, 0.02, 0.1]),
     )
-    return replace(scenario, size=REASSIGNMENT_SIZE) if workload == "reassignment" else scenario
+    return replace(scenario, size=REASSIGNMENT_SIZE) if workload.startswith("reassignment") else scenario
+
+
+def _workload_of(seed: int) -> str:
+    for divisor, remainder, name in RARE:
+        if seed % divisor == remainder:
+            return name
+    workload = WORKLOADS[seed % len(WORKLOADS)]
+    return workload if workload != "upkeep" else UPKEEP[seed // len(WORKLOADS) % len(UPKEEP)]

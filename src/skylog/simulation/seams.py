@@ -43,6 +43,7 @@ from skylog.transactions import Moment, Transaction, TransactionEntry
 
 T = TypeVar("T")
 _INHERITED = object()
+_USE_TIME_BY_NAME = ("skylog.audit.batch_headers", "skylog.cluster.shared_store")
 
 
 class Patches:
@@ -136,8 +137,8 @@ def _replace_time(patches: Patches, now: Callable[[], float]) -> None:
             for attribute, function in real.items():
                 if module.__dict__.get(attribute) is function:
                     patches.setattr(module, attribute, now)
-            if module.__dict__.get("time") is time and name == "skylog.cluster.shared_store":
-                patches.setattr(module, "time", SimpleNamespace(monotonic=now))
+            if module.__dict__.get("time") is time and name in _USE_TIME_BY_NAME:
+                patches.setattr(module, "time", SimpleNamespace(monotonic=now, sleep=lambda _: None))
 
 
 def _replace_chance(patches: Patches, rng: Random) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from skylog.model import TopicPartition
 from skylog.net.peer import PeerError
 from skylog.records import iterate_batches
-from skylog.simulation.checks import Batches, differing_replicas
+from skylog.simulation.checks import Batches, differing_replicas, holes, wrong_entries
 from skylog.simulation.clients.connections import Connections
 from skylog.simulation.clients.reader import PartitionReader
 from skylog.simulation.history import Value
 from skylog.simulation.world import World
+
+REPAIR_PAUSE_S: Final = 2.0
+"""The longest time between two reads of a damaged batch, which is repaired by a scrub within a minute."""
 
 
 @dataclass
@@ -40,6 +44,7 @@ def begin_reading(
         reader = PartitionReader(connections, topic, partition, 0, read_committed=read_committed, decode=decode)
         found = content.logs.setdefault(partition, {})
         while partition not in content.ends:
+            damaged = reader.damaged
             try:
                 messages = await reader.poll() or ()
                 for offset in [each for each in found if each < reader.begins_at]:
@@ -48,6 +53,8 @@ def begin_reading(
             except PeerError:
                 connections.forget_leader(topic, partition)
                 await connections.pause()
+            if reader.damaged > damaged:
+                await connections.pause(REPAIR_PAUSE_S)
             if 0 <= reader.high_watermark <= reader.offset:
                 content.ends[partition] = reader.offset
 
@@ -64,6 +71,23 @@ def compare_replicas(world: World, topic: str, ends: dict[int, int]) -> list[str
         name = str(TopicPartition(topic, index))
         replicas = {node: _batches(world.machines[node].disk.path / name) for node in image.replicas}
         found += differing_replicas(name, replicas, ends[index])
+    return found
+
+
+def wrong_indexes(world: World) -> list[str]:
+    """Return the holes in the logs of all brokers that serve, and the entries of offset indexes that are wrong."""
+    found = []
+    for machine in world.machines.values():
+        for partition in machine.broker.replicas.all() if machine.broker is not None else ():
+            name = f"{partition.name} of {machine.host}"
+            ends: dict[int, int] = {}
+            for segment in partition.log._segments:
+                batches = list(iterate_batches(segment.path.read_bytes()))
+                ends |= {header.base_offset: header.end_offset for _, header in batches}
+                entries = segment.offset_index.between(0, segment.size_bytes)
+                found += wrong_entries(name, entries, {header.base_offset: at for at, header in batches})
+            if not partition.log.config.is_compacted:
+                found += holes(name, ends)
     return found
 
 

@@ -237,3 +237,13 @@ def keep_epochs_without_records(patch: Patch) -> None:
         epochs._save([entry for entry in epochs._entries if entry[1] <= end_offset])
 
     patch.setattr(LeaderEpochs, "truncate_to", truncate_to)
+
+
+def know_only_the_latest_epoch(patch: Patch) -> None:
+    """The history has a gap: earlier epochs seem to end where the latest begins."""
+    save = LeaderEpochs._save
+
+    def save_latest(epochs: LeaderEpochs, entries: list[tuple[int, int]]) -> None:
+        save(epochs, entries[-1:])
+
+    patch.setattr(LeaderEpochs, "_save", save_latest)

@@ -10,19 +10,32 @@ from skylog.model import TopicPartition
 from skylog.records import InvalidBatchError, check_batch, iterate_batches, read_records
 from skylog.simulation import checks, upkeep_checks
 from skylog.simulation.checks import Stored
+from skylog.simulation.clients.copier import KeyedCopier
 from skylog.simulation.clients.operators import Mover, Recreator, Remover
 from skylog.simulation.clients.producer import NumberProducer
 from skylog.simulation.clock import VirtualClock
 from skylog.simulation.history import History, Value
 from skylog.simulation.process import Process
 from skylog.simulation.scenario import Scenario
-from skylog.simulation.topic_reading import begin_reading, compare_replicas
+from skylog.simulation.topic_reading import TopicContent, begin_reading, compare_replicas
 from skylog.simulation.upkeep_checks import LastValues
-from skylog.simulation.workloads import REPAIR_S, TOPIC, ClassicGroup, ConsumerGroup, GroupWorkload, Workload, stuck
+from skylog.simulation.workloads import (
+    COPIES,
+    REPAIR_S,
+    TOPIC,
+    ClassicGroup,
+    ConsumerGroup,
+    GroupWorkload,
+    Transactions,
+    Workload,
+    stuck,
+)
 from skylog.simulation.world import World
 
 KEYS: Final = 7
 FLEETING: Final = "fleeting"
+COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1000"}
+DAMAGED: Final = b"damaged: "
 _LOG_FOLDER = re.compile(r".+-\d+")
 
 
@@ -37,8 +50,7 @@ class Compaction(GroupWorkload):
 
     @property
     def topics(self) -> dict[str, dict[str, str]]:
-        compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1000"}
-        return {TOPIC: self.scenario.topic_configs | compacted}
+        return {TOPIC: self.scenario.topic_configs | COMPACTED}
 
     def judge(self, stored: Stored, ends: dict[int, int]) -> list[str]:
         history, kept = upkeep_checks.without_superseded(self.history, stored, key_of)
@@ -63,7 +75,31 @@ class CompactionOfClassicGroup(Compaction, ClassicGroup):
 
 
 class CompactionOfConsumerGroup(Compaction, ConsumerGroup):
-    pass
+    commits_metadata = False  # small batches of offsets, as in the classic group
+
+
+class CompactedTransactions(Transactions):
+    """The copies are compacted. Only those of aborted transactions have the key of another one, and may go."""
+
+    copier_type = KeyedCopier
+
+    @property
+    def topics(self) -> dict[str, dict[str, str]]:
+        return super().topics | {COPIES: self.scenario.topic_configs | COMPACTED}
+
+    def compare_copies(self, visible: TopicContent) -> list[str]:
+        found = []
+        for index, image in enumerate(self.world.topics()[COPIES].partitions):
+            name = str(TopicPartition(COPIES, index))
+            for node in image.replicas:
+                replica = _last_values(self.world, node, name, visible.ends[index])
+                values = {
+                    offset: Value.decode(value)
+                    for key, (offset, value) in replica.items()
+                    if not key.startswith(DAMAGED)
+                }
+                found += upkeep_checks.missing_copies(f"{name} of broker {node}", visible.logs[index], values)
+        return found
 
 
 def _last_values(world: World, node: int, name: str, end: int) -> LastValues:
@@ -83,7 +119,7 @@ def last_values(files: Sequence[bytes], end: int) -> LastValues:
             try:
                 check_batch(batch)
             except InvalidBatchError as error:
-                found[b"damaged: %d" % header.base_offset] = header.base_offset, str(error).encode()
+                found[DAMAGED + b"%d" % header.base_offset] = header.base_offset, str(error).encode()
                 continue
             for record in read_records(batch):
                 found[bytes(record.key or b"")] = record.offset, bytes(record.value or b"")
@@ -130,7 +166,15 @@ class Reassignment(Workload):
         self._mover.stop()
 
     async def finish_own(self, stored: Stored, ends: dict[int, int]) -> list[str]:
-        return await no_strays(self)
+        return [*await super().finish_own(stored, ends), *await no_strays(self)]
+
+
+class ReassignmentOfClassicGroup(Reassignment, ClassicGroup):
+    pass
+
+
+class ReassignmentOfConsumerGroup(Reassignment, ConsumerGroup):
+    pass
 
 
 class Recreation(Workload):

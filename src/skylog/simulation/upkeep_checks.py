@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from skylog.simulation.checks import Stored
-from skylog.simulation.history import UNKNOWN, History, Message, Value
+from skylog.simulation.history import UNKNOWN, History, Log, Message, Value
 
 LastValues = Mapping[bytes, tuple[int, bytes]]
 """The offset and the value of the last record of each key."""
@@ -82,6 +82,12 @@ def differing_last_values(name: str, replicas: Mapping[int, LastValues]) -> list
         if keys:
             found.append(f"{name}: replicas {first} and {node} differ in {len(keys)} keys: {keys[:10]}")
     return found
+
+
+def missing_copies(name: str, visible: Log, replica: Log) -> list[str]:
+    """Committed copies that compaction has removed from a replica, or that it has at another offset."""
+    missing = [offset for offset, value in visible.items() if replica.get(offset) != value]
+    return [f"{name} lacks {len(missing)} of {len(visible)} copies: {missing[:10]}"] if missing else []
 
 
 def resurrected(stored: Stored, former: Collection[Value]) -> list[str]:

@@ -21,7 +21,7 @@ from skylog.simulation.clock import VirtualClock
 from skylog.simulation.history import History
 from skylog.simulation.process import Process
 from skylog.simulation.scenario import Scenario
-from skylog.simulation.topic_reading import begin_reading, compare_replicas
+from skylog.simulation.topic_reading import TopicContent, begin_reading, compare_replicas, wrong_indexes
 from skylog.simulation.world import World
 
 TOPIC: Final = "t"
@@ -111,7 +111,7 @@ class Workload:
             return [*self.history.failed, *late]
         own = await self.finish_own(content.logs, ends)
         await self.until(lambda: not self.compare(ends), REPAIR_S, 3.0)
-        return [*self.judge(content.logs, ends), *own, *self.compare(ends)]
+        return [*self.judge(content.logs, ends), *own, *self.compare(ends), *wrong_indexes(self.world)]
 
     def judge(self, stored: Stored, ends: dict[int, int]) -> list[str]:
         """Return the violations of the history."""
@@ -142,6 +142,7 @@ class GroupWorkload(Workload):
 
     member_type: type[Member]
     size = 2
+    commits_metadata = False
 
     def __init__(self, world: World, scenario: Scenario) -> None:
         super().__init__(world, scenario)
@@ -159,7 +160,9 @@ class GroupWorkload(Workload):
         number, world = self._members_started, self.world
         self._members_started += 1
         rng, partitions = world.rng(f"member/{number}"), self.scenario.partitions
-        return self.member_type(number, "g", TOPIC, partitions, world.hosts, rng, self.history, world.trace)
+        member = self.member_type(number, "g", TOPIC, partitions, world.hosts, rng, self.history, world.trace)
+        member.commits_metadata = self.commits_metadata
+        return member
 
     def _start_member(self) -> None:
         member = self._new_member()
@@ -181,9 +184,8 @@ class GroupWorkload(Workload):
     def _has_committed(self, ends: dict[int, int]) -> bool:
         """Whether the group has the end of each partition. A commit may be stored although its answer was an error."""
         reached = dict.fromkeys(ends, 0)
-        offsets = [(each.partition, each.offset) for each in self.history.commits]
-        for partition, offset in [*offsets, *self.history.committed]:
-            reached[partition] = max(reached[partition], offset)
+        for each in (*self.history.commits, *self.history.committed):
+            reached[each.partition] = max(reached[each.partition], each.offset)
         return all(reached[partition] >= end for partition, end in ends.items())
 
 
@@ -193,10 +195,13 @@ class ClassicGroup(GroupWorkload):
 
 class ConsumerGroup(GroupWorkload):
     member_type = ConsumerMember
+    commits_metadata = True
 
 
 class Transactions(Workload):
     """Copiers of each partition into another topic, and a read_committed reader of that."""
+
+    copier_type = Copier
 
     def __init__(self, world: World, scenario: Scenario) -> None:
         super().__init__(world, scenario)
@@ -221,7 +226,7 @@ class Transactions(Workload):
     def _start_copier(self, partition: int) -> None:
         world = self.world
         self._copiers_started += 1
-        copier = Copier(
+        copier = self.copier_type(
             partition,
             TOPIC,
             COPIES,
@@ -252,7 +257,7 @@ class Transactions(Workload):
         sources = begin_reading(self.world, COPIES, partitions, read_committed=True, decode=source_of)
         if not await self.until(lambda: len(visible.ends) == len(sources.ends) == partitions):
             return [stuck("the copies cannot be read to their end: a transaction stays open")]
-        await self.until(lambda: not compare_replicas(self.world, COPIES, visible.ends), REPAIR_S, 3.0)
+        await self.until(lambda: not self.compare_copies(visible), REPAIR_S, 3.0)
         produced = [value for log in stored.values() for value in log.values()]
         return [
             *checks.torn_transactions(self.copies, visible.logs),
@@ -260,8 +265,12 @@ class Transactions(Workload):
             *checks.inconsistent_reads(self.copies, visible.logs),
             *checks.nonmonotonic_polls(self.copies, visible.logs),
             *checks.copied_once(produced, sources.logs),
-            *compare_replicas(self.world, COPIES, visible.ends),
+            *self.compare_copies(visible),
         ]
+
+    def compare_copies(self, visible: TopicContent) -> list[str]:
+        """Return the differences between replicas of the copies, given what a consumer reads of them."""
+        return compare_replicas(self.world, COPIES, visible.ends)
 
     async def _everything_is_copied(self, ends: dict[int, int]) -> bool:
         """Wait until all is copied, while something is: with slow disks, transactions take seconds each."""

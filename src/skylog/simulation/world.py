@@ -10,11 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from skylog.broker import Broker
 from skylog.cluster import TopicImage
 from skylog.cluster.metadata import TOPICS
 from skylog.simulation.disk import Disk
 from skylog.simulation.loop import VirtualLoop
-from skylog.simulation.machine import PORT, Machine
+from skylog.simulation.machine import PORT, Companion, Machine
 from skylog.simulation.network import Network
 from skylog.simulation.process import Process, current_process
 from skylog.simulation.trace import STORE_PORT, Trace
@@ -45,6 +46,8 @@ class World:
         self.machines = {
             node_id: Machine(self, node_id, self.disks[f"broker-{node_id}"], settings) for node_id in range(1, size + 1)
         }
+        self.new_companion: Callable[[Broker], Companion] | None = None
+        """What runs beside each broker, if anything does."""
         self.store = Process(STORE, STORE)
         self.sessions = StoreSessions()
         self._kernel = Context()

@@ -91,6 +91,7 @@ def run(arena: Arena, seconds: float, seed: int, directory: Path, *, others: boo
             outcome.clients.append(java.description)
         logs = {partition: dict(enumerate(log)) for partition, log in stored.items()}
         outcome.violations += checks.violations(work.history, logs)
+        outcome.figures.append(f"offsets that members committed again without an answer: {len(work.history.given_up)}")
         if java is not None:
             for rule in (checks.inconsistent_reads, checks.nonmonotonic_polls, checks.unseen):
                 outcome.violations += rule(java.reads, logs)

@@ -35,10 +35,11 @@ COMMIT_INTERVAL_S = 0.2
 WATCH_INTERVAL_S = 0.05
 PROGRESS_S = 20.0  # sessions expire, leaders are elected, clients find them
 _SHORTLY_S = 2.0
+_GIVEN_UP_S = 3.0  # without an answer for so long, librdkafka closes the connection and sends a commit again
 
 # A connection on which nothing comes is given up soon, as through a network partition.
 IMPATIENT: dict[str, Any] = {
-    "socket.timeout.ms": 3000,
+    "socket.timeout.ms": int(_GIVEN_UP_S * 1000),
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "topic.metadata.refresh.interval.ms": 2000,
@@ -187,11 +188,16 @@ class GroupMember(_Client):
             return
         offsets = [TopicPartition(self._topic, *each) for each in self._uncommitted.items()]
         self.doing = "commit"
+        began = time.monotonic()
         try:
             done = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             self._refused = str(error)  # the coordinator is away, or the group rebalances
             return
+        finally:
+            if time.monotonic() - began >= _GIVEN_UP_S:
+                # The link may still hold the first request back, and deliver it after later commits.
+                self._history.given_up.update((each.partition, each.offset) for each in offsets)
         for each in done or ():
             if each.error is None:
                 self._history.commits.append(Commit(each.partition, each.offset, self._history.tick()))

@@ -174,7 +174,7 @@ class Copier:
 
     async def _produce_to(self, target: int, rows: list[tuple[Value, Value]]) -> None:
         now_ms = self._clock.now_ms()
-        records = [Record(copy.encode(b"%d %d" % source), b"%d" % source.number, now_ms) for copy, source in rows]
+        records = [Record(copy.encode(b"%d %d" % source), self._key(source), now_ms) for copy, source in rows]
         data = build_batch(
             records,
             producer_id=self._producer_id,
@@ -211,6 +211,9 @@ class Copier:
 
         await self._retry(send, code_of)
         self._sequences[target] += len(rows)
+
+    def _key(self, source: Value) -> bytes:
+        return b"%d" % source.number
 
     async def _abandon(self, transaction: Transaction) -> None:
         """Abort, as Java's producer does after a timeout. Raises RestartError: another epoch must follow."""
@@ -290,3 +293,10 @@ class Copier:
                 reason = code.name
             await asyncio.sleep(0.05 + self._rng.random() * 0.2)
         raise RestartError(reason)
+
+
+class KeyedCopier(Copier):
+    """Gives each source a key of its own, so that compaction removes the copies of aborted transactions only."""
+
+    def _key(self, source: Value) -> bytes:
+        return b"%d-%d" % source

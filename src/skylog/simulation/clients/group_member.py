@@ -23,11 +23,16 @@ from skylog.protocol.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from skylog.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from skylog.protocol.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponsePartitions,
+)
 from skylog.protocol.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from skylog.simulation.clients.connections import Connections
 from skylog.simulation.clients.reader import PartitionReader
-from skylog.simulation.history import Answer, Assignment, Commit, History
+from skylog.simulation.history import Answer, Assignment, Commit, History, metadata_of
 from skylog.simulation.trace import Trace
 
 SESSION_MS: Final = 6000
@@ -50,6 +55,9 @@ class Owned:
 
 class Member:
     """What members of both protocols do: read, commit, give up."""
+
+    commits_metadata = False
+    """Whether commits have metadata (`history.metadata_of`)."""
 
     def __init__(
         self,
@@ -124,12 +132,12 @@ class Member:
         assignments = {each: self._history.assign(f"{self.name} in {self._generation}", each) for each in wanted}
         offsets = await self._committed(wanted)
         for partition, assignment in assignments.items():
-            offset = max(offsets[partition], 0)
+            offset = max(offsets[partition].offset, 0)
             reader = PartitionReader(self._fetches, self._topic, partition, offset)
             self._owned[partition] = Owned(reader, assignment, offset)
             self._trace.add(self.name, f"reads {self._topic}-{partition} from {offset} in {self._generation}")
 
-    async def _committed(self, partitions: list[int]) -> dict[int, int]:
+    async def _committed(self, partitions: list[int]) -> dict[int, Answer]:
         group = OffsetFetchRequestGroup(
             group_id=self._group,
             topics=[OffsetFetchRequestTopics(name=self._topic, partition_indexes=partitions)],
@@ -141,10 +149,14 @@ class Member:
                 self._check(found.error_code)
                 rows = found.topics[0].partitions
                 if not any(row.error_code for row in rows):
-                    return {row.partition_index: row.committed_offset for row in rows}
+                    return {row.partition_index: self._answer(row) for row in rows}
             elif found.error_code == ErrorCode.NOT_COORDINATOR:
                 self._coordinator = None
             await self._connections.pause()
+
+    def _answer(self, row: OffsetFetchResponsePartitions) -> Answer:
+        metadata = row.metadata or "" if self.commits_metadata else None
+        return Answer(row.partition_index, row.committed_offset, metadata)
 
     async def _read_some(self) -> None:
         """Fetch each partition once."""
@@ -159,10 +171,18 @@ class Member:
 
     async def _commit(self, partitions: Iterable[int]) -> None:
         """Commit the positions of partitions. Raises RejoinError and PeerError."""
-        rows = [
-            OffsetCommitRequestPartition(partition_index=each, committed_offset=self._owned[each].reader.offset)
+        offsets = {
+            each: self._owned[each].reader.offset
             for each in partitions
             if each in self._owned and self._owned[each].reader.offset > self._owned[each].committed
+        }
+        rows = [
+            OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=offset,
+                committed_metadata=metadata_of(offset) if self.commits_metadata else "",
+            )
+            for partition, offset in offsets.items()
         ]
         if not rows:
             return
@@ -325,5 +345,5 @@ class CommittedWatch:
             except (PeerError, RejoinError):
                 await self._member._connections.pause(0.5)
                 continue
-            self._history.committed += [Answer(*each) for each in sorted(found.items()) if each[1] >= 0]
+            self._history.committed += [found[each] for each in sorted(found) if found[each].offset >= 0]
             await self._member._connections.pause(0.5)
