@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from benchmarks.naive_source import NaiveReader, NaiveSource
 
 BATCH_ROWS = 8_000
-COLUMNS = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", "UTC")),
-        pa.field("timestampType", pa.int32()),
-    ]
-)
 
 
 class ReadySource(NaiveSource):
@@ -37,11 +25,14 @@ class ReadySource(NaiveSource):
 
 class ReadyReader(NaiveReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        import pyarrow as pa
+
+        from skylog.spark.schema import arrow_schema, record_schema
+
         number, end_offset = partition.value
-        first = list(super().read(InputPartition((number, min(BATCH_ROWS, end_offset)))))
-        batch = pa.RecordBatch.from_arrays(
-            [pa.array(values, field.type) for values, field in zip(zip(*first, strict=True), COLUMNS, strict=True)],
-            schema=COLUMNS,
-        )
+        columns = arrow_schema(record_schema(with_headers=False))
+        first = zip(*super().read(InputPartition((number, min(BATCH_ROWS, end_offset)))), strict=True)
+        arrays = [pa.array(values, field.type) for values, field in zip(first, columns, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=columns)
         for start in range(0, end_offset, batch.num_rows):
             yield batch.slice(0, end_offset - start)
