@@ -213,8 +213,8 @@ def test_rows_without_a_key_or_with_the_same_are_refused(
     for key in (("id",), ("name", "id")):
         with pytest.raises(TableError, match=r"a row has no .*id, which are the key"):
             Table(tmp_path / "t", key=key).open().write(rows, {}, {KEY: 1})
-    twice = spark.sql("SELECT * FROM VALUES (1, 'a'), (2, 'b'), (3, 'c'), (2, 'b') AS rows(id, name)")
-    for key, said in ((("id",), "id=2"), (("name", "id"), "name='b', id=2")):
+    twice = spark.sql("SELECT *, id AS count_all FROM VALUES (1, 'a'), (2, 'b'), (3, 'c'), (2, 'b') AS rows(id, name)")
+    for key, said in ((("id",), "id=2"), (("name", "count_all"), "name='b', count_all=2")):
         with pytest.raises(TableError, match=f"2 rows of one batch have the key {said}; return one row for each key"):
             Table(tmp_path / "t", key=key).open().write(twice, {}, {KEY: 1})
     assert Table(tmp_path / "t").offsets(["t"]) == {}

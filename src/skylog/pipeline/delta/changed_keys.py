@@ -49,12 +49,13 @@ class ChangedKeys:
         if self.few is None:
             *_, found = self._summary
             return None if found is None else WrongKey(tuple(found)[:-1], found[-1])
-        counted = self.few.group_by(self.columns).aggregate([([], "count_all")])
+        names = [str(number) for number in range(len(self.columns))]  # a column may have the name of the count
+        counted = self.few.rename_columns(names).group_by(names).aggregate([([], "count_all")])
         is_wrong = pc.greater(counted["count_all"], 1)
-        for name in self.columns:
+        for name in names:
             is_wrong = pc.or_(is_wrong, counted[name].is_null())
         rows = counted.filter(is_wrong).slice(0, 1).to_pylist()
-        return WrongKey(tuple(rows[0][name] for name in self.columns), rows[0]["count_all"]) if rows else None
+        return WrongKey(tuple(rows[0][name] for name in names), rows[0]["count_all"]) if rows else None
 
     def bounds(self) -> tuple[Any, Any]:
         """Return the least and the greatest value of the first column. None for both if there are no rows."""
