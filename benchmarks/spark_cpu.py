@@ -1,7 +1,8 @@
 """CPU time per row from a topic into Spark, by process: Spark's JVM, its Python workers and the broker.
 
-Shows where the time of `spark_read` goes, and what the source can influence: only the Python part is skylog's. Includes
-the fixed cost of a query. CPU time depends less on other load than rows per second do.
+Shows where the time of `spark_read` goes, and what the source can influence: only the Python part is skylog's. The row
+of ready batches is what Spark needs for a source that does nothing. Includes the fixed cost of a query. CPU time varies
+less with other load than rows per second do.
 """
 
 from __future__ import annotations
@@ -16,17 +17,21 @@ from typing import Any
 from benchmarks.channel import create_topic
 from benchmarks.report import Column, Options, Report, Table, median
 from benchmarks.servers import broker
-from benchmarks.spark_read import CORES, PARTITIONS, WARM_UPS, fill, read_all, session
+from benchmarks.spark_read import CORES, LIMIT, PARTITIONS, WARM_UPS, fill, read_all, session
 
 PARTS = ("java", "python", "broker")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def run(options: Options) -> Report:
+    from benchmarks.ready_source import ReadySource
+
     count = 200_000 if options.quick else 1_000_000
     report = Report("spark_cpu", f"CPU of {count:,} rows of 1,000 bytes into Spark, noop, local[{CORES}]")
     work_dir = Path(tempfile.mkdtemp(prefix="skylog-spark-", dir=options.work_dir))
     spark, formats = session()
+    formats[LIMIT] = "ready"
+    spark.dataSource.register(ReadySource)
     try:
         with broker(work_dir / "data", core=None) as server:
             create_topic(server.address, "values", PARTITIONS)

@@ -1,7 +1,8 @@
 """Rows per second from a topic into Spark: skylog's source, the naive one, and Spark's JVM connector if available.
 
-The sources alternate in one Spark session, so that compared figures are measured at the same time. Then skylog's source
-uses one core instead of two. The connector's jars are those of the tests.
+Ready batches, which are neither fetched nor decoded, show the limit of a source in Python. The sources alternate in one
+Spark session, so that compared figures are measured at the same time. Then skylog's source uses one core instead of
+two. The connector's jars are those of the tests.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ PARTITIONS = 2
 CORES = 2
 WARM_UPS = 2
 SINKS = ("noop", "parquet")
+LIMIT = "ready batches"
 
 
 def fill(bootstrap: str, topic: str, count: int, value_bytes: int) -> None:
@@ -72,14 +74,16 @@ def read_all(spark: Any, form: str, bootstrap: str, topic: str, sink: str, targe
 
 def run(options: Options) -> Report:
     from benchmarks.naive_source import NaiveSource
+    from benchmarks.ready_source import ReadySource
 
     count = 200_000 if options.quick else 1_000_000
     sizes = (100,) if options.quick else (10, 100, 1000)
     report = Report("spark_read", f"{count:,} rows from a topic of {PARTITIONS} partitions into Spark, local[{CORES}]")
     work_dir = Path(tempfile.mkdtemp(prefix="skylog-spark-", dir=options.work_dir))
     spark, formats = session()
-    formats["naive"] = "naive"
-    spark.dataSource.register(NaiveSource)
+    formats |= {"naive": "naive", LIMIT: "ready"}
+    for source in (NaiveSource, ReadySource):
+        spark.dataSource.register(source)
     rows: list[dict[str, Any]] = []
     try:
         with broker(work_dir / "data", core=None) as server:
@@ -101,7 +105,7 @@ def run(options: Options) -> Report:
         shutil.rmtree(work_dir)
     report.tables.insert(0, Table("rows per second; medians", _COLUMNS, rows))
     for row in rows:
-        if row["what"] != "skylog":
+        if row["what"] not in ("skylog", LIMIT):
             bar = OVER_NAIVE_BAR if row["what"] == "naive" else OVER_CONNECTOR_BAR
             report.checks.append(
                 Check(f"{row['bytes']} bytes, {row['sink']}: skylog over {row['what']}", row["behind"], bar)

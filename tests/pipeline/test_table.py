@@ -20,7 +20,8 @@ from skylog import Admin
 from skylog.model import TopicPartition
 from skylog.pipeline import LostFilesError, Table, TableError, TableSchemaError, job
 from skylog.pipeline import table as table_module
-from skylog.pipeline.delta import upserts
+from skylog.pipeline.delta import changed_keys, upserts
+from skylog.pipeline.delta.changed_keys import ChangedKeys
 from skylog.pipeline.delta.data_files import WrittenFile, _check_seen
 from skylog.pipeline.delta.errors import ConcurrentWriterError
 from skylog.pipeline.delta.storage import Storage
@@ -110,14 +111,18 @@ def test_the_driver_and_spark_find_the_same_files_with_changed_keys(
             table.open().write(rows, {KEY: number} if number else {}, {KEY: number + 1})
         log = table.log()
         changes = spark.sql(f"SELECT {name} AS id FROM VALUES (12), (13), (25), (99), (NULL) AS changed(id)")
-        expected = {file.path for file in log.files() if file.smallest.get("id") not in (0, "0")}
+        changed = {row["id"] for row in changes.collect()}
+        ids = {file.path: polars.read_parquet(Path(str(table.path), file.path))["id"].to_list() for file in log.files()}
+        expected = {path for path, each in ids.items() if changed & set(each)}
         found = []
         for few in (10_000, 1):  # the keys go to the driver, or they are too many
-            monkeypatch.setattr(upserts, "_FEW_KEYS", few)
-            found.append({file.path for file in upserts.touched_files(log, changes, ("id",))})
-        assert found[0] == found[1]
-        assert len(found[0]) == 2
-        assert name.endswith("BINARY)") or found[0] == expected
+            for limit in ("_FEW_NUMBERS", "_FEW_TEXTS"):
+                monkeypatch.setattr(changed_keys, limit, few)
+            keys = ChangedKeys(changes, ("id",))
+            assert (keys.few is None) == (few == 1)
+            found.append({file.path for file in upserts.touched_files(log, keys)})
+        assert found == [expected, expected]
+        assert 0 < len(expected) < len(ids)
 
 
 CLICKS = TopicPartition("clicks", 0)
@@ -197,13 +202,54 @@ def test_a_command_merges_files_to_the_size_that_the_job_has_chosen(tmp_path: Pa
     assert sizes == {"own": 9000, "keyed": 16 << 20, "plain": 128 << 20, "old": 16 << 20}
 
 
-def test_a_row_without_a_key_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """It would never be replaced, because nothing equals NULL."""
+@pytest.mark.parametrize("few", [1000, 0])  # the driver checks the keys, or Spark does
+def test_rows_without_a_key_or_with_the_same_are_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """A row without a key would never be replaced, because nothing equals NULL."""
+    for limit in ("_FEW_NUMBERS", "_FEW_TEXTS"):
+        monkeypatch.setattr(changed_keys, limit, few)
     rows = spark.sql("SELECT * FROM VALUES (1, 'a'), (NULL, 'b') AS rows(id, name)")
     for key in (("id",), ("name", "id")):
         with pytest.raises(TableError, match=r"a row has no .*id, which are the key"):
             Table(tmp_path / "t", key=key).open().write(rows, {}, {KEY: 1})
+    twice = spark.sql("SELECT *, id AS count_all FROM VALUES (1, 'a'), (2, 'b'), (3, 'c'), (2, 'b') AS rows(id, name)")
+    for key, said in ((("id",), "id=2"), (("name", "count_all"), "name='b', count_all=2")):
+        with pytest.raises(TableError, match=f"2 rows of one batch have the key {said}; return one row for each key"):
+            Table(tmp_path / "t", key=key).open().write(twice, {}, {KEY: 1})
     assert Table(tmp_path / "t").offsets(["t"]) == {}
+
+
+@pytest.mark.usefixtures("adaptive")
+def test_an_upsert_of_a_few_keys_reads_them_once_and_writes_in_one_query(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_module, "_KEYED_FILE_BYTES", 10_000)  # these files are many, so tasks have ranges
+    table = Table(tmp_path / "t", key=("id",), file_bytes=10_000)
+    append(spark.range(0, 20_000, 1, 4).selectExpr("id", "sha1(string(id)) AS name"), table, 0, 1)
+    before = {file.path for file in table.log().files()}
+    context, group = spark.sparkContext, uuid.uuid4().hex
+    plans = list[str]()
+    frames = type(spark.range(1))
+    collect = frames.collect
+
+    def noted(frame: DataFrame) -> Any:
+        plans.append(str(frame._jdf.queryExecution().executedPlan().toString()))
+        return collect(frame)
+
+    monkeypatch.setattr(frames, "collect", noted)
+    context.setJobGroup(group, "an upsert")
+    append(spark.range(9_000, 10_000).selectExpr("id", "'new' AS name"), table, 1, 2)
+    jobs = context.statusTracker().getJobIdsForGroup(group)
+    assert len(plans) == 1  # the report of the written files
+    assert "rangepartitioning" not in plans[0]
+    assert len(jobs) <= 6, jobs  # keys; the broadcast, the shuffle and its partitions, the files
+    replaced = before - {file.path for file in table.log().files()}
+    assert 0 < len(replaced) < len(before)
+    bounds = sorted((file.smallest["id"], file.largest["id"]) for file in table.log().files())
+    assert all(largest < smallest for (_, largest), (smallest, _) in pairwise(bounds))
+    sums = "count(*), count(DISTINCT id), sum((name = 'new')::INT)::INT"
+    assert query(tmp_path / "t", f"SELECT {sums} FROM t") == [(20_000, 20_000, 1000)]
 
 
 def test_a_column_in_other_case_is_the_same_column(spark: SparkSession, tmp_path: Path) -> None:

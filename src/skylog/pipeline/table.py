@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skylog.errors import ConfigError
 from skylog.model import TopicPartition
+from skylog.pipeline.delta.changed_keys import ChangedKeys
 from skylog.pipeline.delta.data_files import DEFAULT_FILE_BYTES, FileLayout, WrittenFile, write_files
 from skylog.pipeline.delta.errors import ConcurrentWriterError, LostFilesError, TableError, TableSchemaError
 from skylog.pipeline.delta.reading import read_files
 from skylog.pipeline.delta.schema import spelled
 from skylog.pipeline.delta.storage import Storage
 from skylog.pipeline.delta.table_log import TableFile, TableLog, TableVersion, delta_errors
-from skylog.pipeline.delta.upserts import touched_files, upserted
+from skylog.pipeline.delta.upserts import divided, splits_of, touched_files, upserted
 from skylog.pipeline.increments import Offsets
 
 if TYPE_CHECKING:
@@ -176,16 +177,18 @@ class OpenTable:
             before_commit()
             log.commit(files, before=before, after=after)
             return
-        changes = self._spelled(rows.localCheckpoint())  # used several times; the topic may be compacted meanwhile
-        self._check_keys(changes)
+        # Used several times, and the topic may be compacted meanwhile. The first query, of the keys, reads all rows.
+        changes = self._spelled(rows.localCheckpoint(eager=False))
+        keys = ChangedKeys(changes, spelled(self._table.key, log.schema))
+        self._check_keys(keys)
         before_commit()
-        retried(lambda: self._upsert(changes, before, after))
+        retried(lambda: self._upsert(changes, keys, before, after))
 
-    def _upsert(self, changes: DataFrame, before: Offsets, after: Offsets) -> None:
+    def _upsert(self, changes: DataFrame, keys: ChangedKeys, before: Offsets, after: Offsets) -> None:
         log = self.prepare(changes.schema, before, after)
-        key, deleted = spelled(self._table.key, log.schema), self._table.deleted
-        touched = touched_files(log, changes, key)
-        files = self.write_rows(upserted(log, touched, changes, key, deleted), in_ranges=_are_many(touched))
+        touched = touched_files(log, keys)
+        rows = upserted(log, touched, changes, keys, self._table.deleted)
+        files = self.write_rows(rows, in_ranges=_are_many(touched), splits=splits_of(touched, keys))
         log.commit(files, touched, before=before, after=after, is_fenced=True)
 
     def replace(
@@ -232,14 +235,17 @@ class OpenTable:
         log.grow(stored)
         return log
 
-    def write_rows(self, rows: DataFrame, *, in_ranges: bool = False) -> list[WrittenFile]:
+    def write_rows(self, rows: DataFrame, *, in_ranges: bool = False, splits: Sequence[Any] = ()) -> list[WrittenFile]:
         """Write files for a commit, with the columns as the table spells them.
 
         If `in_ranges`, tasks have ranges of keys, and so do files, which an upsert can tell apart by their bounds.
+        `splits` are where ranges of the first key column begin, if known.
         """
         table, rows = self._table, self._spelled(rows)
         layout = FileLayout(table.partition_by, table.key, table.file_size_bytes)
-        if in_ranges:
+        if in_ranges and splits and not table.partition_by:
+            rows = divided(rows, table.key[0], splits)
+        elif in_ranges:
             rows = rows.repartitionByRange(*(f"`{name}`" for name in (*table.partition_by, *table.key)))
         return write_files(rows, self._storage, layout, rebalances=not in_ranges)
 
@@ -247,20 +253,17 @@ class OpenTable:
         names = rows.columns if self.log is None else spelled(rows.columns, self.log.schema)
         return rows if names == rows.columns else rows.toDF(*names)
 
-    def _check_keys(self, changes: DataFrame) -> None:
-        columns = [f"`{name}`" for name in self._table.key]
-        is_wrong = " OR ".join(["`count(1)` > 1", *(f"{column} IS NULL" for column in columns)])
-        wrong = changes.groupBy(*columns).agg({"*": "count"}).where(is_wrong).limit(1).collect()
-        if not wrong:
+    def _check_keys(self, keys: ChangedKeys) -> None:
+        wrong = keys.wrong()
+        if wrong is None:
             return
-        *values, count = wrong[0]
-        if None in values:
+        if None in wrong.values:
             names = " or no ".join(self._table.key)
             raise TableError(f"{self._storage.uri}: a row has no {names}, which are the key; leave it out")
-        key = ", ".join(f"{name}={value!r}" for name, value in zip(self._table.key, values, strict=True))
+        key = ", ".join(f"{name}={value!r}" for name, value in zip(self._table.key, wrong.values, strict=True))
         raise TableError(
-            f"{self._storage.uri}: {count} rows of one batch have the key {key}; return one row for each key, for "
-            "example with max_by"
+            f"{self._storage.uri}: {wrong.rows} rows of one batch have the key {key}; return one row for each key, "
+            "for example with max_by"
         )
 
     def _check_partitioning(self, log: TableLog) -> None:

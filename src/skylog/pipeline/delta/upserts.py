@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
-from pyspark.sql.types import BinaryType, BooleanType, DateType, IntegralType, StringType
 
+from skylog.pipeline.delta.changed_keys import ChangedKeys
 from skylog.pipeline.delta.reading import FILE, read_files
 from skylog.pipeline.delta.table_log import TableFile, TableLog
 from skylog.pipeline.one_task import are_few, has_one_partition
@@ -24,34 +23,45 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ORDERED: Final = (int, str)
-_COMPARABLE: Final = (BinaryType, BooleanType, DateType, IntegralType, StringType)
-_FEW_KEYS: Final = 10_000
+_FEW_ROWS: Final = 16_000_000
+_MOST_RANGES: Final = 32
 
 
-def touched_files(log: TableLog, changes: DataFrame, key: Sequence[str]) -> list[TableFile]:
-    """Return the files of the table that have a row with a key of `changes`."""
+def touched_files(log: TableLog, keys: ChangedKeys) -> list[TableFile]:
+    """Return the files of the table that have a row with one of the keys."""
     files = log.files()
-    if not files:
+    if not files or (keys.few is not None and not keys.few.num_rows):
         return []
-    keys = _few_keys(changes, key)
-    if keys is None:
-        return _touched_by_spark(log, _candidates(files, changes, key[0]), changes, key)
-    if not keys.num_rows:
-        return []
-    candidates = _candidates_of(files, keys)
-    if are_few(candidates) and not set(key) & set(log.partition_by):
+    candidates = _candidates(files, keys)
+    if keys.few is not None and _is_sooner_read_here(log, candidates, keys):
         log.check_readable()
-        return [file for file in candidates if _has_one_of(log, file, keys)]
-    return _touched_by_spark(log, candidates, changes, key)
+        return [file for file in candidates if _has_one_of(log, file, keys.few)]
+    return _touched_by_spark(log, candidates, keys)
 
 
-def _few_keys(changes: DataFrame, key: Sequence[str]) -> pa.Table | None:
-    """Return the keys of `changes`, or None if they are many or cannot be compared without Spark."""
-    chosen = changes.select(*map(_column, key))
-    if not all(isinstance(each.dataType, _COMPARABLE) for each in chosen.schema):
-        return None
-    found = chosen.limit(_FEW_KEYS + 1).toArrow()
-    return found if found.num_rows <= _FEW_KEYS else None
+def _candidates(files: Sequence[TableFile], keys: ChangedKeys) -> list[TableFile]:
+    """Rule out files by the range of the first key column."""
+    column = keys.columns[0]
+    if not any(isinstance(file.smallest.get(column), _ORDERED) for file in files):
+        return list(files)
+    least, most = keys.bounds()
+    return [file for file in files if _overlaps(file, column, least, most)]
+
+
+def _overlaps(file: TableFile, column: str, least: Any, most: Any) -> bool:
+    smallest, largest = file.smallest.get(column), file.largest.get(column)
+    if not isinstance(smallest, type(most)) or (largest is not None and not isinstance(largest, type(least))):
+        return True
+    return smallest <= most and (largest is None or least <= largest)
+
+
+def _is_sooner_read_here(log: TableLog, files: Sequence[TableFile], keys: ChangedKeys) -> bool:
+    """Return whether the driver reads the keys of the files sooner than Spark. Partition columns are not in files."""
+    if set(keys.columns) & set(log.partition_by):
+        return False
+    return are_few(files) or (
+        keys.are_numbers and sum(_FEW_ROWS if f.rows is None else f.rows for f in files) < _FEW_ROWS
+    )
 
 
 def _has_one_of(log: TableLog, file: TableFile, keys: pa.Table) -> bool:
@@ -64,20 +74,17 @@ def _has_one_of(log: TableLog, file: TableFile, keys: pa.Table) -> bool:
     return bool(same.join(keys, keys=keys.column_names, join_type="left semi").num_rows)
 
 
-def _touched_by_spark(
-    log: TableLog, candidates: Sequence[TableFile], changes: DataFrame, key: Sequence[str]
-) -> list[TableFile]:
+def _touched_by_spark(log: TableLog, candidates: Sequence[TableFile], keys: ChangedKeys) -> list[TableFile]:
     if not candidates:
         return []
     by_path = {file.path: file for file in candidates}
-    rows = read_files(changes.sparkSession, log, candidates, with_file=True).select(*map(_column, key), FILE)
-    keys = changes.select(*map(_column, key)).distinct()
-    found = rows.join(keys, list(key), "left_semi").select(FILE).distinct().collect()
+    rows = read_files(keys.rows.sparkSession, log, candidates, with_file=True).select(*_columns(keys), FILE)
+    found = rows.join(keys.rows, list(keys.columns), "left_semi").select(FILE).distinct().collect()
     return [by_path[row[0]] for row in found]
 
 
 def upserted(
-    log: TableLog, touched: Sequence[TableFile], changes: DataFrame, key: Sequence[str], deleted: str | None
+    log: TableLog, touched: Sequence[TableFile], changes: DataFrame, keys: ChangedKeys, deleted: str | None
 ) -> DataFrame:
     """Return the rows that replace those of the `touched` files: the unchanged ones, and the changes.
 
@@ -85,39 +92,38 @@ def upserted(
     """
     kept = changes if deleted is None else changes.where(~F.coalesce(F.col(f"`{deleted}`"), F.lit(False))).drop(deleted)
     if touched:
-        rows = read_files(changes.sparkSession, log, touched)
-        keys = changes.select(*map(_column, key)).distinct()
+        rows, changed = read_files(changes.sparkSession, log, touched), keys.rows
         is_one_task = are_few(touched) and has_one_partition(changes)
         if is_one_task:
-            rows, keys = rows.coalesce(1), keys.hint("merge")  # a merge of two sorted partitions, without a broadcast
-        kept = rows.join(keys, list(key), "left_anti").unionByName(kept, allowMissingColumns=True)
+            rows, changed = rows.coalesce(1), changed.hint("merge")  # of two sorted partitions, without a broadcast
+        elif keys.few is not None:
+            changed = F.broadcast(changed)
+        kept = rows.join(changed, list(keys.columns), "left_anti").unionByName(kept, allowMissingColumns=True)
         kept = kept.coalesce(1) if is_one_task else kept
     return kept
 
 
-def _candidates(files: Sequence[TableFile], changes: DataFrame, column: str) -> list[TableFile]:
-    """Rule out files by the range of the first key column."""
-    bounded = [file for file in files if isinstance(file.smallest.get(column), _ORDERED)]
-    if not bounded:
-        return list(files)
-    (least, most) = changes.agg(F.min(_column(column)), F.max(_column(column))).collect()[0]
-    return [file for file in files if _overlaps(file, column, least, most)]
+def splits_of(touched: Sequence[TableFile], keys: ChangedKeys) -> list[Any]:
+    """Return values of the first key column that divide the rows into ranges: one for each file, or two for one file.
+
+    Empty if the bounds of the files do not tell, or if the changes are not few: those may lie anywhere.
+    """
+    column = keys.columns[0]
+    bounds: list[tuple[Any, Any]] = [(file.smallest.get(column), file.largest.get(column)) for file in touched]
+    is_known = all(isinstance(each, _ORDERED) for both in bounds for each in both)
+    if keys.few is None or not is_known or not 0 < len(bounds) <= _MOST_RANGES:
+        return []
+    least, *others = sorted(smallest for smallest, _ in bounds)
+    if not others and isinstance(least, int):
+        return [(least + bounds[0][1]) // 2]
+    return others
 
 
-def _candidates_of(files: Sequence[TableFile], keys: pa.Table) -> list[TableFile]:
-    """The same for few keys, without Spark."""
-    column = keys.column_names[0]
-    bounds = pc.min_max(keys[column]).as_py()
-    is_ordered = isinstance(bounds["min"], _ORDERED)
-    return [file for file in files if not is_ordered or _overlaps(file, column, bounds["min"], bounds["max"])]
+def divided(rows: DataFrame, column: str, splits: Sequence[Any]) -> DataFrame:
+    """Give each task the rows between two splits. `repartitionByRange` would read all rows to find its own."""
+    number = sum((F.when(F.col(f"`{column}`") >= split, 1).otherwise(0) for split in splits), F.lit(0))
+    return rows.repartitionById(len(splits) + 1, number)
 
 
-def _overlaps(file: TableFile, column: str, least: Any, most: Any) -> bool:
-    smallest, largest = file.smallest.get(column), file.largest.get(column)
-    if not isinstance(smallest, type(most)) or (largest is not None and not isinstance(largest, type(least))):
-        return True
-    return smallest <= most and (largest is None or least <= largest)
-
-
-def _column(name: str) -> Any:
-    return F.col(f"`{name}`")
+def _columns(keys: ChangedKeys) -> list[str]:
+    return [f"`{name}`" for name in keys.columns]

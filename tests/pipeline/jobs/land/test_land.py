@@ -236,6 +236,23 @@ def test_files_are_cut_at_their_size(
     assert sizes[-1] < 30_000
 
 
+@in_proof
+@pytest.mark.usefixtures("adaptive")
+def test_each_portion_adds_one_file_of_its_hour_however_many_tasks_read_it(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, told = skylog_broker.bootstrap, list[Progress]()
+    for hour in range(2):
+        send(bootstrap, topic, range(1000 * hour, 1000 * hour + 1000), at_ms=NOON_MS + hour * HOUR_MS)
+    settings = LandSettings(tmp_path, upkeep=None)
+    options = {"minPartitions": "8"}
+    land(spark, bootstrap, [topic], settings, report=told.append, max_offsets=500, options=options)
+    files = Table(tmp_path / topic).log().files()
+    assert [progress.records for progress in told] == [500] * 4
+    rows = sorted((file.partition["event_hour"], file.rows) for file in files)
+    assert rows == [(12, 500)] * 2 + [(13, 500)] * 2
+
+
 @contextmanager
 def landing(spark: SparkSession, bootstrap: str, topic: str, settings: LandSettings) -> Iterator[None]:
     """The job beside what happens in the block."""

@@ -220,7 +220,7 @@ def test_the_command_writes_a_version(commands: Commands, changelog: Changelog, 
     changelog.change(50)
     table = tmp_path / "users"
     command = ["pipeline", "run", "materialize", changelog.topic, "--table", table, "--schema", SCHEMA]
-    command += ["--bootstrap", changelog.bootstrap]
+    command += ["--once", "--bootstrap", changelog.bootstrap]
     commands.run(*command, directory=tmp_path)
     commands.run(*command, "--as-of", "v1", "--into", tmp_path / "first", directory=tmp_path)
     assert stored_rows(tmp_path / "first") == changelog.rows()

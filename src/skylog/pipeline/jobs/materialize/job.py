@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from skylog.pipeline.cluster import Cluster
+from skylog.pipeline.delta.changed_keys import ChangedKeys
 from skylog.pipeline.delta.errors import TableError
 from skylog.pipeline.delta.reading import read_files
 from skylog.pipeline.delta.upserts import touched_files
@@ -101,7 +102,7 @@ class OpenMaterializedTable:
 
     def _merge(self, changed: DataFrame, columns: StructType, before: Offsets, after: Offsets) -> None:
         log = self._table.prepare(columns, before, after)
-        touched = touched_files(log, changed.where(F.col(KEY).isNotNull()), (KEY,))
+        touched = touched_files(log, ChangedKeys(changed.where(F.col(KEY).isNotNull()), (KEY,)))
         rows = as_changes(read_files(changed.sparkSession, log, touched)) if touched else None
         merged = changed if rows is None else rows.unionByName(changed, allowMissingColumns=True)
         is_one_task = are_few(touched) and has_one_partition(changed)
