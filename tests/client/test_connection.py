@@ -80,7 +80,7 @@ def outage(
     warned = []
     for second in range(0, 200, every_s):
         now[0] = 1000.0 + second
-        connection.take_errors(client)  # type: ignore[arg-type]
+        connection.take_errors(client, warns=True)  # type: ignore[arg-type]
         if any(each.levelno == logging.WARNING for each in caplog.records):
             warned.append(second)
         caplog.clear()

@@ -154,17 +154,18 @@ class Connection:
             self._last_code = LibraryError._TRANSPORT
             self._down_at_s = _NEVER
 
-    def take_errors(self, client: Producer | Consumer | None = None) -> None:
+    def take_errors(self, consumer: Consumer | None = None, *, warns: bool = False) -> None:
         """Handle the errors that librdkafka has reported in calls of `poll`.
 
-        With a client whose work waits (see `warn_as`), warn of a lasting outage. Not in a callback of the client.
+        If it `warns`, a lasting outage is logged (see `warn_as`). A consumer may have had no message for long after an
+        outage, so it is asked first whether a broker answers; not in one of its callbacks.
         """
         has_failed = False
         while self._errors:
             with contextlib.suppress(IndexError):  # another thread has taken it
                 has_failed |= self._on_error(self._errors.popleft())
-        if has_failed and client is not None:
-            self._warn(client)
+        if has_failed and warns:
+            self._warn(consumer)
 
     @property
     def is_plaintext(self) -> bool:
@@ -286,21 +287,21 @@ class Connection:
             logger.info("no broker can be reached at %s: %s", self.bootstrap, self._last_reason)
         self._down_at_s = now_s
 
-    def _warn(self, client: Producer | Consumer) -> None:
+    def _warn(self, consumer: Consumer | None) -> None:
         """Log an outage that lasts, unless a broker answers now: others may fail for a reason of their own."""
         now_s = time.monotonic()
         is_lasting = now_s - self._down_since_s >= GIVE_UP_S
         if self._waiting is None or not is_lasting or now_s - self._warned_at_s < _WARN_EVERY_S:
             return
-        try:
-            client.list_topics(timeout=_PROBE_S)
-        except KafkaException:
-            self._warned_at_s = now_s
-            outage_logger.warning(
-                "no broker can be reached at %s (%s); %s", self.bootstrap, self._last_reason, self._waiting
-            )
-        else:
-            self.down_reason = None
+        if consumer is not None:
+            with contextlib.suppress(KafkaException):
+                consumer.list_topics(timeout=_PROBE_S)
+                self.down_reason = None
+                return
+        self._warned_at_s = now_s
+        outage_logger.warning(
+            "no broker can be reached at %s (%s); %s", self.bootstrap, self._last_reason, self._waiting
+        )
 
 
 def _library_error(error: LibraryError | KafkaException) -> LibraryError:

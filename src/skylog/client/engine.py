@@ -260,7 +260,7 @@ class Engine:
                 delivered_count = self.delivered_count
                 self._connection.down_reason = None
             if len(client):
-                self._connection.take_errors(client)  # logs that no broker can be reached
+                self._connection.take_errors(warns=True)  # logs that no broker can be reached
             if self.tier is not None:
                 run_callback(lambda tier: tier.tick(), self.tier)
             with self._polled:

@@ -71,7 +71,7 @@ class Inbox(Generic[ValueT]):
                 for raw in good:
                     self._moved.pop(TopicPartition(raw.topic() or "", raw.partition() or 0), None)
         self.is_interrupted = False
-        self._connection.take_errors(self._client)
+        self._connection.take_errors(self._client, warns=True)
         if not self.ready:
             self._raise_errors()
 
