@@ -184,8 +184,10 @@ class GroupWorkload(Workload):
     def _has_committed(self, ends: dict[int, int]) -> bool:
         """Whether the group has the end of each partition. A commit may be stored although its answer was an error."""
         reached = dict.fromkeys(ends, 0)
-        for each in (*self.history.commits, *self.history.committed):
-            reached[each.partition] = max(reached[each.partition], each.offset)
+        commits = [(each.partition, each.offset) for each in self.history.commits]
+        answers = [(each.partition, each.offset) for each in self.history.committed]
+        for partition, offset in commits + answers:
+            reached[partition] = max(reached[partition], offset)
         return all(reached[partition] >= end for partition, end in ends.items())
 
 
