@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from skylog.capture import chunks
-from skylog.capture.capture import EnvelopeName
+from skylog.capture.capture import CaptureRun, EnvelopeName
 from skylog.capture.merge import Chunk
 from skylog.capture.plan import Limits
 from skylog.capture.position import Position
@@ -26,6 +26,10 @@ from tests.capture.execute import execute
 Make = Callable[..., Captured]
 PATIENCE_S = 120
 CREATE = "CREATE TABLE t (id int PRIMARY KEY, v int)"
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise InterruptionError
 
 
 def keys(capture: Captured) -> list[Any]:
@@ -144,6 +148,10 @@ def test_a_table_that_somebody_removed_from_the_publication_is_read_anew(databas
         "INSERT INTO t VALUES (3, 3)",
         "DELETE FROM t WHERE id = 1",
     )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CaptureRun, "run", interrupt)  # it dies right after it has published the table again
+        with pytest.raises(InterruptionError):
+            capture.catch_up()
     capture.catch_up()
     assert keys(capture) == [(2, 2), (3, 3)]
 

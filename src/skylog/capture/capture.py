@@ -106,13 +106,12 @@ class CaptureRun:
         self.source.check()
         self._wait_for_slot()
         captured = self.source.tables(settings.tables)
-        published = self.source.published()
-        self.source.publish(settings.tables)
         self._sink = Sink(settings.bootstrap, settings.prefix)
         resources.callback(self._sink.close)
         self._sink.prepare(topics, settings.partitions, settings.configs)
-        position = self._sink.position()
-        progress = {name: self._progress_of(name, table, position, published) for name, table in captured.items()}
+        position = self._without_unpublished(self._sink.position())
+        self.source.publish(settings.tables)
+        progress = {name: self._progress_of(name, table, position) for name, table in captured.items()}
         self._new_tables = [
             current_table(self.source, tables, name, each.key) for name, each in progress.items() if not each.is_begun
         ]
@@ -180,13 +179,26 @@ class CaptureRun:
                 raise SlotBusyError(f"another capture {self._settings.prefix} is running: this one waits for its end")
             time.sleep(SLOT_WAIT_S / 20)
 
-    def _progress_of(self, name: str, table: SourceTable, position: Position | None, published: set[str]) -> Progress:
-        """Return how far the snapshot of a table is. It begins anew if the capture may have missed changes of it."""
+    def _without_unpublished(self, position: Position | None) -> Position | None:
+        """Return the position, in which tables that somebody took out of the publication are to be read anew.
+
+        That is stored before they are published again: afterwards nobody would know that changes are missing.
+        """
+        lost = set() if position is None else position.tables.keys() - self.source.published()
+        if position is None or not lost:
+            return position
+        tables = {name: Progress() if name in lost else each for name, each in position.tables.items()}
+        position = replace(position, tables=tables)
+        self._sink.commit(position)
+        return position
+
+    def _progress_of(self, name: str, table: SourceTable, position: Position | None) -> Progress:
+        """Return how far the snapshot of a table is. It begins anew if the table is another one by now."""
         known = None if position is None else position.tables.get(name)
         new = Progress(oid=table.oid, key=table.key, key_types=table.key_types)
         if known is None:
             return new
-        if (known.oid, known.key, known.key_types) == table and name in published:
+        if (known.oid, known.key, known.key_types) == table:
             return known
         return new._replace(since=self.source.end_lsn())
 
