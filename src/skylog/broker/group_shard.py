@@ -279,7 +279,7 @@ class GroupShard:
 
     def _check_not_late(self, client: Hashable, connection: int) -> None:
         """Raise KafkaError if the client has committed on a newer connection. It looks for the coordinator again."""
-        if self._late_commits.is_late(client, connection):
+        if self._late_commits.is_late(client, connection, self._broker.clock.monotonic()):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "a late commit, on a connection that the client has given up")
 
     def unstable_offsets(self, group_id: str) -> set[TopicPartition]:

@@ -17,6 +17,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
+from tempfile import TemporaryFile
 from typing import Final
 
 from skylog.cli.client_config import CONFIG_VARIABLE
@@ -41,7 +42,7 @@ class CompanionProcess:
     The descriptors of the two sockets are appended to `command`, as `--fd` and `parent_option`. Each unexpected exit is
     logged and counted in `failures`.
 
-    SKYLOG_CONFIG of the process names a file in memory with `client_settings`. They have passwords, and `ps e` shows
+    SKYLOG_CONFIG of the process names a file with `client_settings`, in memory where the system can. They have passwords, and `ps e` shows
     the environment of a process.
     """
 
@@ -144,10 +145,10 @@ class CompanionProcess:
 
     @contextlib.contextmanager
     def _settings_file(self) -> Iterator[int]:
-        """Open the client settings as a file in memory, until the process has a copy of the descriptor."""
-        with open(os.memfd_create("skylog-client-settings"), "wb") as file:
+        """Open the client settings as a file without a name, until the process has a copy of the descriptor."""
+        with open(os.memfd_create("skylog"), "wb") if hasattr(os, "memfd_create") else TemporaryFile() as file:
             file.write(self._client_settings.encode())
-            file.flush()
+            file.seek(0)  # outside Linux, opening /dev/fd/N shares the position
             yield file.fileno()
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
