@@ -42,8 +42,8 @@ class CompanionProcess:
     The descriptors of the two sockets are appended to `command`, as `--fd` and `parent_option`. Each unexpected exit is
     logged and counted in `failures`.
 
-    SKYLOG_CONFIG of the process names a file with `client_settings`, in memory where the system can. They have passwords, and `ps e` shows
-    the environment of a process.
+    SKYLOG_CONFIG of the process names a file with `client_settings`, in memory where the system can. They have
+    passwords, and `ps e` shows the environment of a process.
     """
 
     parent_option = "--parent-fd"
