@@ -1,5 +1,5 @@
-"""The tests that are slow by nature: Spark, JVMs, browsers, clients of other languages, kills under load, clusters of
-processes, and files that start many brokers.
+"""The tests that are slow by nature: Spark, JVMs, browsers, databases, clients of other languages, kills under load,
+clusters of processes, and files that start many brokers.
 
 `pytest --quick`, which `make quick` runs, skips them. A whole run starts with them, in this order, the longest first,
 so that no worker is left with a test of minutes at the end.
@@ -28,6 +28,7 @@ HEAVY = (
     "tests/audit/test_across_clusters.py",
     "tests/registry/test_several.py",
     "tests/registry/",
+    "tests/capture/",
     "tests/console/pages/test_schemas.py",
     "tests/cli/test_mirror.py",
     "tests/cli/test_mirror_secured.py",
@@ -47,6 +48,11 @@ HEAVY = (
     "tests/cli/test_serve.py",
     "tests/console/pages/test_cluster.py",
     "tests/console/pages/test_health.py",
+    "tests/cli/test_startup.py",
+    "tests/test_scheduling.py",
+    "tests/client/test_typing.py",
+    "tests/schemas/test_hostile.py",
+    "tests/storage/test_model.py",
 )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,13 @@ LAYERS = (
 HEIGHT = {name: -line for line, names in enumerate(LAYERS) for name in names}
 
 
-def imported_packages(module: Path, source: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imported_packages(module: Path, source: Path) -> list[tuple[int, str]]:
     """Line and top-level part under `skylog` of each import, wherever it stands in the module."""
+    return list(_imports(module, source))
+
+
+def _imports(module: Path, source: Path) -> Iterator[tuple[int, str]]:
     package = ("skylog", *module.relative_to(source).parent.parts)
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Import):
