@@ -237,10 +237,12 @@ def test_files_are_cut_at_their_size(
 
 
 @in_proof
-@pytest.mark.usefixtures("adaptive")
 def test_each_portion_adds_one_file_of_its_hour_however_many_tasks_read_it(
-    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    session = spark.newSession()  # the job makes one, which would plan as the session of the tests does
+    session.conf.set("spark.sql.adaptive.enabled", "true")
+    monkeypatch.setattr(type(spark), "newSession", lambda _: session)
     bootstrap, told = skylog_broker.bootstrap, list[Progress]()
     for hour in range(2):
         send(bootstrap, topic, range(1000 * hour, 1000 * hour + 1000), at_ms=NOON_MS + hour * HOUR_MS)
