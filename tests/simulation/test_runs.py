@@ -49,6 +49,7 @@ ONCE_FAILED = {
     2216: "the run itself did not start a broker again that was still stopping when everything was healed",
     982: "records that were deleted on request came back with a leader that was not live then",
     2554: "a follower went on truncating a log that had failed",
+    3152: "a follower that waited for its checkpoint truncated again with every answer of the leader",
     36: "a full disk was a traceback of the audit",
     600: "a failing disk was, too",
     468: "the audit counted the messages that a damaged header claimed",

@@ -361,6 +361,7 @@ class ReplicaFetcher:
                 self._recover(partition, answer, now_ms)
                 return
             if answer.diverging is not None:
+                followed.sent_in = None  # the leader repeats this until the row is sent again, which may be held
                 self._truncate(partition, EpochEnd(*answer.diverging), now_ms)
                 return
             start_offset = partition.log.log_start_offset
