@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from pathlib import Path
 
 from skylog.broker.metrics import METRICS_TOPIC, MetricsTopic
 from skylog.client import Admin, Connection
+from skylog.errors import KafkaError
 from skylog.testing import BrokerProcess, consume, wait_until
 from tests.broker.conftest import create_topic
 from tests.broker.local_cluster import LocalCluster
@@ -73,25 +75,26 @@ def test_a_round_is_over_when_the_flush_policy_is_kept(tmp_path: Path) -> None:
         assert disk.finished > finished
 
 
-async def _start(publisher: MetricsTopic) -> None:
-    publisher.start()
+async def publish_when_there_is_a_leader(publisher: MetricsTopic) -> None:
+    while True:
+        try:
+            return await publisher.publish()
+        except KafkaError as error:
+            if not error.code.retriable:
+                raise
+        await asyncio.sleep(0.05)
 
 
 def test_all_brokers_of_a_cluster_publish_to_the_leader_of_the_topic(tmp_path: Path) -> None:
     with LocalCluster(tmp_path) as cluster:
 
-        def published_by() -> set[int]:
-            messages = consume(f"127.0.0.1:{cluster.ports[1]}", METRICS_TOPIC)
-            return {json.loads(message.value or b"")["node_id"] for message in messages}
+        async def publish_at_once() -> None:
+            publishers = map(MetricsTopic, cluster.brokers.values())
+            await asyncio.gather(*map(publish_when_there_is_a_leader, publishers))
 
-        publishers = [cluster.look(each, lambda broker: MetricsTopic(broker, interval_s=0.05)) for each in (1, 2, 3)]
-        for publisher in publishers:
-            cluster.run(_start(publisher))
-        until(lambda: METRICS_TOPIC in cluster.brokers[1].metadata.image.topics, "the topic")
-        until(lambda: published_by() == {1, 2, 3}, "metrics of all brokers")
-        assert [publisher.failures for publisher in publishers] == [0, 0, 0]
-        for publisher in publishers:
-            cluster.run(publisher.stop())
+        cluster.run(publish_at_once())
+        messages = consume(f"127.0.0.1:{cluster.ports[1]}", METRICS_TOPIC)
+        assert {json.loads(message.value or b"")["node_id"] for message in messages} == {1, 2, 3}
 
 
 def test_too_few_brokers_to_create_the_topic_are_no_failure_for_a_while(tmp_path: Path) -> None:
