@@ -11,19 +11,19 @@ from skylog.testing import BrokerProcess
 from tests.registry.registry_process import Api, RegistryProcess, running_registry, wait_for_writer
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker() -> Iterator[BrokerProcess]:
     with BrokerProcess(settings={"log.retention.ms": "-1"}) as broker:
         yield broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def registry(broker: BrokerProcess) -> Iterator[RegistryProcess]:
     with running_registry(broker.bootstrap) as registry:
         yield registry
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def api(registry: RegistryProcess) -> Api:
     api = Api(registry.url)
     wait_for_writer(api)

@@ -38,7 +38,11 @@ TOPIC_CONFIGS: Final = {
 }
 _BATCH_RECORDS: Final = 1000
 _STOP_GRACE_S: Final = 5.0
-_AWAY: Final = LEADER_AWAY | {ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+_AWAY: Final = LEADER_AWAY | {
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR,  # brokers create the topic at once, and the leader removes its own attempt first
+}
 
 
 class MetricsTopic:
@@ -49,7 +53,7 @@ class MetricsTopic:
         await publisher.stop()   # before the broker
 
     A failure is logged and counted in `failures`. The values of that time are not published later. It is no failure if
-    the topic has no leader for a while, or if there are too few brokers to create it yet.
+    the topic has no leader for a while, or if it cannot be created or opened yet.
     """
 
     def __init__(self, broker: Broker, interval_s: float = INTERVAL_S) -> None:
