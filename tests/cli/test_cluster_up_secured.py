@@ -42,7 +42,7 @@ def skylog(*arguments: str, stdin: bytes = b"", config: str = "") -> str:
 
 
 def test_who_logs_in_is_served_and_nobody_else(secured: Up, client: str) -> None:
-    assert f"export SKYLOG_CONFIG={client}" in secured.said()
+    secured.wait_for(f"export SKYLOG_CONFIG={client}")
     skylog("produce", "letters", "--bootstrap", secured.bootstrap, stdin=b"hello\n", config=client)
     stranger = run_skylog("topics", "list", "--bootstrap", secured.bootstrap)
     assert (stranger.returncode, "if it requires TLS or a login" in stranger.stderr) == (1, True)

@@ -37,7 +37,7 @@ def test_a_schema_is_registered_shown_listed_and_checked(registry_url: str, tmp_
     by_id = json.loads(run_skylog("schemas", "show", "--id", str(registered["id"]), "--json", *here).stdout)
     assert json.loads(by_id["schema"]) == V1
 
-    (listed,) = json.loads(run_skylog("schemas", "list", "--prefix", "orders", "--json", *here).stdout)
+    (listed,) = json.loads(run_skylog("schemas", "list", "--prefix", "orders-value", "--json", *here).stdout)
     assert (listed["subject"], listed["type"], listed["compatibility"]) == ("orders-value", "AVRO", "BACKWARD")
 
     assert "is version 1" in run_skylog("schemas", "check", "orders-value", str(first), *here).stderr

@@ -22,7 +22,7 @@ async def metrics(members: Members, node_id: int) -> list[Metric]:
 
 async def values(members: Members, name: str) -> list[float]:
     """The value of a metric on each broker."""
-    return [value(await metrics(members, node_id), name) for node_id in members.brokers]
+    return [value(await metrics(members, node_id), name) for node_id in sorted(members.brokers)]
 
 
 async def fill(members: Members, count: int) -> int:

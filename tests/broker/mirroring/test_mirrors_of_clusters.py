@@ -66,6 +66,7 @@ def test_an_unclean_election_at_the_source_ends_the_copying_and_is_reported(
         await sites.west.create("t", [1, 2], unclean_leader_election_enable="true")
         append(leader(sites.west), b"a")
         await sites.west.until_in_sync(1, 2)
+        await soon(lambda: leader(sites.west).high_watermark == 1, "the commit")
         await sites.west.crash(2)
         await sites.west.until_in_sync(1)
         append(leader(sites.west), b"b")
