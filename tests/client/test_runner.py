@@ -196,7 +196,7 @@ def test_without_a_dead_letter_topic_the_whole_runner_stops_with_the_error(
     policy = ErrorPolicy(retries=2, backoff_s=QUICK_S)
     with pytest.raises(KeyError) as raised:
         run({four_partitions: 2}, handle, four_partitions, skylog_bootstrap, policy=policy)
-    # One stream has tried it three times, and no other one after it. Before, the partition may have moved in a rebalance.
+    # One stream tried it three times, and no other one after it. Before that, a rebalance may have moved the partition.
     assert (set(failures), 3 <= len(failures) < 6) == ({5}, True)
     assert raised.value.__notes__ == [f"while handling {four_partitions}-2 at offset 5, attempt 3"]
     assert "the runner stops: KeyError: '22'" in caplog.text
