@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from skylog.errors import KafkaError
 from skylog.records import Codec, Record, build_batch, read_records
-from skylog.storage import Log
+from skylog.storage import Log, compaction
 from skylog.storage.clean_job import CleanJob
 from skylog.storage.cleaner import clean
 from skylog.storage.compaction import commit, move_in, swap_path
@@ -203,6 +203,51 @@ def test_tombstones_are_seen_for_their_retention_and_then_go(tmp_path: Path) -> 
     roll_and_flush(home, log)
     compact(home, log)
     assert [record.key for record in records_of(log)] == [b"b", b"c", b"d"]
+
+
+def test_tombstones_go_although_the_log_is_cleaned_more_often_than_they_are_kept(tmp_path: Path) -> None:
+    home = Home(tmp_path, delete_retention_ms=HOUR_MS, **COMPACT)
+    log = home.open()
+    put(home, log, (b"a", b"1"), (b"b", b"2"))
+    put(home, log, (b"a", None))
+    roll_and_flush(home, log)
+    compact(home, log)
+    for number in range(12):
+        home.clock.advance_ms(HOUR_MS // 4)
+        put(home, log, (b"c", b"%d" % number))
+        roll_and_flush(home, log)
+        compact(home, log)
+        keys = [record.key for record in records_of(log)]
+        assert (b"a" in keys) == (number < 3), number
+    assert keys == [b"b", b"c"]
+    assert len(home.files(".log")) <= 10
+
+
+def test_a_swap_that_was_left_behind_is_not_finished_by_a_restart(tmp_path: Path) -> None:
+    home = Home(tmp_path, **COMPACT)
+    log = home.open()
+    put(home, log, (b"a", b"1"), (b"a", b"2"))
+    roll_and_flush(home, log)
+    stale = home.directory / f"{0:020}-{1:020}.swap"
+    stale.write_bytes(b"")
+    compact(home, log)
+    assert not stale.exists()
+
+
+def test_a_swap_whose_name_is_not_durable_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path, **COMPACT)
+    log = home.open()
+    put(home, log, (b"a", b"1"), (b"a", b"2"))
+    roll_and_flush(home, log)
+
+    def fail(_: Path) -> None:
+        raise OSError("broken")
+
+    monkeypatch.setattr(compaction, "sync_directory", fail)
+    with pytest.raises(OSError, match="broken"):
+        compact(home, log)
+    assert not home.files(".swap")
+    assert len(records_of(log)) == 2
 
 
 def test_a_key_map_that_is_too_small_cleans_in_several_rounds(tmp_path: Path) -> None:

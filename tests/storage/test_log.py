@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from pathlib import Path
 
 import pytest
 
 from skylog.errors import ErrorCode, KafkaError
-from skylog.records import Codec, Record, build_batch, check_batch, read_records
+from skylog.records import BatchHeader, Codec, Record, build_batch, check_batch, read_records
+from skylog.records.batch import CRC_START, HEADER_BYTES
+from skylog.records.checksum import crc32c
 from skylog.storage import Log
 from skylog.storage.admission import RejectedRecordsError
 from tests.present import present
-from tests.storage.logs import Home, a_batch, flush, header_of, read_all, split
+from tests.storage.logs import Home, a_batch, flush, header_of, idempotent, read_all, split
 
 
 def fill(home: Home, count: int = 40) -> tuple[Log, list[bytes]]:
@@ -288,6 +291,69 @@ def test_a_failed_fsync_ends_appends_but_not_reads(home: Home) -> None:
         home.append(log, a_batch())
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert read_all(log) == stored
+
+
+def test_a_resent_batch_waits_for_the_fsync_that_its_original_demanded(tmp_path: Path) -> None:
+    home = Home(tmp_path, flush_messages=3)
+    log = home.open()
+    assert home.append(log, idempotent(0, 3)).must_flush
+    task = log.begin_flush()
+    again = home.append(log, idempotent(0, 3))
+    assert (again.is_duplicate, again.must_flush) == (True, True)
+    task.run()
+    log.end_flush(task)
+    assert not home.append(log, idempotent(0, 3)).must_flush
+
+
+def test_what_a_crash_of_the_process_has_left_is_on_disk_before_anyone_sees_it(tmp_path: Path) -> None:
+    home = Home(tmp_path, flush_messages=1)
+    home.append(home.open(), a_batch(3))
+    opened = home.open()
+    assert (opened.log_end_offset, opened.recovery_point) == (3, 3)
+    home.append(opened, a_batch())
+    home.disk.failing.add("sync")
+    with pytest.raises(OSError, match="Input/output"):
+        home.open()
+
+
+def huge(offset: int) -> bytes:
+    """A compressed batch that claims as many records as possible. Only its header is checked when it is appended."""
+    batch = bytearray(a_batch(3, codec=Codec.GZIP))
+    header = BatchHeader.read(batch)._replace(
+        base_offset=offset, last_offset_delta=0x7FFFFFFE, record_count=0x7FFFFFFF, partition_leader_epoch=0
+    )
+    batch[:HEADER_BYTES] = header.pack()
+    header = header._replace(crc=crc32c(memoryview(batch)[CRC_START:]))
+    batch[:HEADER_BYTES] = header.pack()
+    return bytes(batch)
+
+
+def test_offsets_beyond_an_index_entry_are_not_written_in_one_run(tmp_path: Path) -> None:
+    home = Home(tmp_path, index_interval_bytes=1)
+    log = home.open()
+    home.append(log, a_batch())
+    rows, batches, offset = [], [], 1
+    for _ in range(4):
+        batch = huge(offset)
+        batches.append(batch)
+        rows.append((len(batch), offset, 1000))
+        offset += 0x7FFFFFFF
+    assert not log.append_run(batches, sum(map(len, batches)), rows, offset, home.clock.now_ms())
+    assert log.log_end_offset == 1
+    log.append_as_follower(memoryview(bytearray(b"".join(batches))), 0, home.clock.now_ms())
+    assert log.log_end_offset == offset
+    home.append(log, a_batch())
+    found = log.read(offset, 1 << 20)
+    assert found is not None
+    assert header_of(found.read()).base_offset == offset
+
+
+def test_an_index_that_cannot_be_read_is_not_used(home: Home) -> None:
+    log, _ = fill(home)
+    log = home.restart(log)
+    path = home.files(".index")[0]
+    os.truncate(path, 8)
+    assert not log.segments[0].has_intact_indexes()
 
 
 def test_a_new_log_syncs_its_name_with_its_first_flush(home: Home) -> None:

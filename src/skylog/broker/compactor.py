@@ -10,9 +10,11 @@ import asyncio
 import dataclasses
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,7 +23,7 @@ from skylog.broker.config import BrokerConfig
 from skylog.broker.replicas import Replicas
 from skylog.clock import Clock
 from skylog.storage import Log
-from skylog.storage.clean_job import KEY_BYTES, CleanedSegment, CleanJob, CleanResult
+from skylog.storage.clean_job import FOLDER, KEY_BYTES, CleanedSegment, CleanJob, CleanResult
 from skylog.storage.compaction import commit, swap_path
 
 logger = logging.getLogger(__name__)
@@ -105,7 +107,14 @@ class Compactor:
         self._checked_at = now = self._clock.monotonic()
         max_keys = self._config.log_cleaner_dedupe_buffer_size // KEY_BYTES
         logs = [partition.log for partition in self._replicas.all() if self._may_clean(partition.log, now)]
-        due = [(log, job) for log in logs if (job := log.plan_cleaning(now_ms, max_keys)) is not None]
+        due = []
+        for log in logs:
+            try:
+                job = log.plan_cleaning(now_ms, max_keys)
+            except OSError as error:
+                self._set_aside(log, error)
+            else:
+                due += [(log, job)] if job is not None else []
         if not due:
             return False
         log, job = max(due, key=lambda pair: _dirty_bytes(pair[1]))
@@ -142,24 +151,17 @@ class Compactor:
         """Run a job, and swap its results in unless the log is truncated meanwhile, as a follower's may be."""
         truncations = log.truncations
         with _open_folder(job.directory) as (folder, descriptor):
-            async with CleanerProcess(descriptor) as self._process:
-                result = await self._run(dataclasses.replace(job, directory=folder))
-                removed: list[Path] = []
-                try:
-                    for cleaned in result.segments:
-                        await self._commit(folder, cleaned)
-                        if log.truncations != truncations:
-                            swap_path(folder, cleaned).unlink()
-                            return
-                        removed += log.replace(cleaned)
-                    if await self._process.delete([path.name for path in removed]):
-                        removed.clear()
-                finally:
-                    for path in removed:
-                        self._discard(path)
+            try:
+                async with CleanerProcess(descriptor) as self._process:
+                    result = await self._run(dataclasses.replace(job, directory=folder))
+                    clean_to = await self._swap_in(log, job, folder, result, truncations)
+            finally:  # what a failed job has written would keep a full disk full
+                await asyncio.get_running_loop().run_in_executor(
+                    self._executor, partial(shutil.rmtree, folder / FOLDER, ignore_errors=True)
+                )
         if log.is_retired or log.truncations != truncations:
             return
-        log.first_dirty_offset = result.clean_to
+        log.first_dirty_offset = clean_to
         self.runs += 1
         self.read_bytes += result.read_bytes
         self.written_bytes += result.written_bytes
@@ -167,12 +169,34 @@ class Compactor:
         logger.info(
             "%s: compacted up to offset %d, %d MB to %d MB, %d records kept and %d dropped",
             log.name,
-            result.clean_to,
+            clean_to,
             result.read_bytes >> 20,
             result.written_bytes >> 20,
             result.kept_records,
             result.dropped_records,
         )
+
+    async def _swap_in(self, log: Log, job: CleanJob, folder: Path, result: CleanResult, truncations: int) -> int:
+        """Swap the results of a job in, unless the log was truncated. Return the offset up to which it is clean."""
+        assert self._process is not None
+        clean_to = result.clean_to
+        removed: list[Path] = []
+        try:
+            for cleaned in result.segments:
+                await self._commit(folder, cleaned)
+                if log.truncations != truncations:
+                    swap_path(folder, cleaned).unlink()
+                    break
+                replaced = log.replace(cleaned)
+                if replaced == [swap_path(log.directory, cleaned)]:  # discarded: its range is as it was
+                    clean_to = min(clean_to, max(job.first_dirty_offset, cleaned.base_offset))
+                removed += replaced
+            if await self._process.delete([path.name for path in removed]):
+                removed.clear()
+        finally:
+            for path in removed:
+                self._discard(path)
+        return clean_to
 
     async def _run(self, job: CleanJob) -> CleanResult:
         assert self._process is not None

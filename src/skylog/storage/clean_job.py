@@ -9,17 +9,24 @@ from typing import Final, NamedTuple
 FOLDER: Final = "cleaning"
 """The folder of a log in which its new segments are written."""
 
+SWAP_SUFFIX: Final = ".swap"
+"""Of a new segment that has been committed, and replaces the segments of its range."""
+
 KEY_BYTES: Final = 104
 """Memory per key in the map: hash, length, the number and place of a record, and up to 64 bytes of the key."""
 
 
 class SourceSegment(NamedTuple):
-    """A closed segment to clean. `drops_tombstones` is true if it was cleaned at least `delete.retention.ms` ago."""
+    """A closed segment to clean. `cleaned_ms` is when it was cleaned last, for a dirty one the present time.
+
+    `drops_tombstones` is true if that was at least `delete.retention.ms` ago.
+    """
 
     base_offset: int
     end_offset: int
     size_bytes: int
     drops_tombstones: bool
+    cleaned_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from skylog.records.keyed_records import KeptRecords, KeyedRecords, open_blocks,
 from skylog.records.record_starts import Integers
 from skylog.records.retain import rebuild
 from skylog.storage.aborted_index import unpack_aborted
-from skylog.storage.clean_job import FOLDER, CleanedSegment, CleanJob, CleanResult, SourceSegment
+from skylog.storage.clean_job import FOLDER, SWAP_SUFFIX, CleanedSegment, CleanJob, CleanResult, SourceSegment
 from skylog.storage.cleaned_transactions import CleanedTransactions
 from skylog.storage.files import Buffer, FilePool, LogFile
 from skylog.storage.key_table import Flags, HashCollisionError, KeyReader, KeyTable, Places
@@ -45,6 +45,7 @@ from skylog.storage.segment import Segment, segment_path
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 _MAX_OFFSETS: Final = 0x3FFFFFFF
+_AGES: Final = 8  # how finely segments are told apart by the time for which their tombstones stay
 
 Batches = list[tuple[int, BatchHeader]]
 """Batches of a chunk: the position and the header of each."""
@@ -73,6 +74,8 @@ class _Cleaning:
         job = self._job
         folder = job.directory / FOLDER
         shutil.rmtree(folder, ignore_errors=True)
+        for stale in job.directory.glob(f"*{SWAP_SUFFIX}"):  # of a job that failed: a restart must not finish it
+            stale.unlink()
         folder.mkdir()
         self._result.clean_to = self._find_latest()
         self._records_read, self._kept = 0, self._latest.records()
@@ -136,7 +139,11 @@ class _Cleaning:
     # -- new segments
 
     def _groups(self) -> Iterator[list[SourceSegment]]:
-        """Yield groups of neighbouring segments that fit into one segment."""
+        """Yield groups of neighbouring segments that fit into one segment.
+
+        They were cleaned at about the same time. A merged segment counts as cleaned when the latest of them was, so a
+        log that is cleaned often would otherwise keep its tombstones for ever.
+        """
         group: list[SourceSegment] = []
         for source in self._job.sources:
             if source.base_offset >= self._result.clean_to:
@@ -144,12 +151,18 @@ class _Cleaning:
             if group and (
                 sum(each.size_bytes for each in group) + source.size_bytes > self._job.segment_bytes
                 or source.end_offset - group[0].base_offset > _MAX_OFFSETS
+                or self._age(source) != self._age(group[0])
             ):
                 yield group
                 group = []
             group.append(source)
         if group:
             yield group
+
+    def _age(self, source: SourceSegment) -> int:
+        if source.drops_tombstones:
+            return -1
+        return source.cleaned_ms // max(self._job.delete_retention_ms // _AGES, 1)
 
     def _rewrite(self, group: list[SourceSegment], transactions: CleanedTransactions, segment: Segment) -> None:
         """Write one new segment from a group of old ones."""
@@ -163,6 +176,8 @@ class _Cleaning:
         segment.file.sync()
         segment.sync_indexes()
         segment.close()
+        cleaned_s = max(source.cleaned_ms for source in group) / 1000
+        os.utime(segment.path, (cleaned_s, cleaned_s))
         self._result.segments.append(CleanedSegment(group[0].base_offset, group[-1].end_offset))
 
     def _write(self, batches: list[Buffer], segment: Segment) -> None:

@@ -17,11 +17,10 @@ from typing import Final
 
 from skylog.durable_files import sync_directory
 from skylog.storage.admission import opening_limit_bytes
-from skylog.storage.clean_job import FOLDER, CleanedSegment, CleanJob, SourceSegment
+from skylog.storage.clean_job import FOLDER, SWAP_SUFFIX, CleanedSegment, CleanJob, SourceSegment
 from skylog.storage.config import FOREVER, LogConfig
 from skylog.storage.segment import INDEX_SUFFIXES, Segment, segment_bases, segment_path
 
-SWAP_SUFFIX: Final = ".swap"
 _SWAP_NAME: Final = re.compile(r"(\d{20})-(\d{20})\.swap")
 
 
@@ -52,7 +51,8 @@ def plan(
             oldest_dirty_ms = min(oldest_dirty_ms, newest_ms)
         modified_ms = int(segment.path.stat().st_mtime * 1000)
         drops_tombstones = not is_dirty and now_ms - modified_ms >= config.delete_retention_ms
-        sources.append(SourceSegment(segment.base_offset, end_offset, segment.size_bytes, drops_tombstones))
+        cleaned_ms = now_ms if is_dirty else modified_ms
+        sources.append(SourceSegment(segment.base_offset, end_offset, segment.size_bytes, drops_tombstones, cleaned_ms))
     total_bytes = sum(source.size_bytes for source in sources)
     if not dirty_bytes or not total_bytes:
         return None
@@ -74,9 +74,14 @@ def plan(
 
 
 def commit(directory: Path, cleaned: CleanedSegment) -> None:
-    """Make a cleaned segment durably replace the segments of its range. Blocks on the disk."""
-    os.rename(segment_path(directory / FOLDER, cleaned.base_offset), swap_path(directory, cleaned))
-    sync_directory(directory)
+    """Make a cleaned segment durably replace the segments of its range. Blocks on the disk. Raises OSError."""
+    path = swap_path(directory, cleaned)
+    os.rename(segment_path(directory / FOLDER, cleaned.base_offset), path)
+    try:
+        sync_directory(directory)
+    except OSError:  # the log goes on with its segments: a restart must not replace them
+        path.unlink(missing_ok=True)
+        raise
 
 
 def move_in(directory: Path, cleaned: CleanedSegment) -> None:

@@ -7,7 +7,7 @@ compacted ones are on disk before they replace others; see `compaction`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -45,6 +45,8 @@ class DurableLog(ProducerLog):
         self.epochs = opened.epochs
         self._pool = pool
         self._is_flushing = False
+        self.awaits_flush = False  # appended batches must be on disk before anyone may see them
+        self.when_flushed: Callable[[], None] | None = None  # called after each flush, also a failed one
         self._is_as_closed = opened.is_as_closed
 
     def configure(self, config: LogConfig) -> None:
@@ -73,7 +75,10 @@ class DurableLog(ProducerLog):
         unflushed.messages += messages
         if unflushed.since_ms is None:
             unflushed.since_ms = now_ms
-        return unflushed.messages >= self._flush_messages
+        if unflushed.messages < self._flush_messages:
+            return False
+        self.awaits_flush = unflushed.is_due = True
+        return True
 
     def _must_flush(self) -> bool:
         """Whether a flush is due. For a batch that is sent again, the flush of the original may still be running."""
@@ -83,6 +88,11 @@ class DurableLog(ProducerLog):
     def must_flush(self) -> bool:
         """Whether the flush policy demands an fsync before what was appended last may be acknowledged."""
         return self.recovery_point < self.log_end_offset and self._must_flush()
+
+    @property
+    def committable_end(self) -> int:
+        """The end of the batches that a leader may commit, as far as the flush policy is concerned."""
+        return self.recovery_point if self.awaits_flush else self.log_end_offset
 
     @property
     def unflushed_since_ms(self) -> int | None:
@@ -116,14 +126,18 @@ class DurableLog(ProducerLog):
         if error is not None:
             self.failure = f"{self.directory}: {error}"
             logger.error("%s: flush failed, no more appends until a restart: %s", self.name, error)
-        if self.failure is not None:
-            return  # an fsync that succeeds after one that failed says nothing about what that one has lost
-        end_offset = self._unflushed.flushed_to(task)
+        if self.failure is None:  # an fsync that succeeds after a failed one says nothing about what that one has lost
+            self._flushed_to(self._unflushed.flushed_to(task), task)
+        if self.when_flushed is not None:
+            self.when_flushed()
+
+    def _flushed_to(self, end_offset: int, task: FlushTask) -> None:
         if end_offset > self.recovery_point:
             self.recovery_point = end_offset
             if task.snapshots:
                 with suppress(OSError):  # the next flush tries again
                     self._prune_snapshots(self.recovery_point)
+        self.awaits_flush = self._unflushed.is_due
 
     # -- dropping and compacting
 
@@ -139,14 +153,14 @@ class DurableLog(ProducerLog):
     def drop_expired(self, now_ms: int) -> list[Path]:
         """Drop the oldest segments that the retention settings no longer cover. Return the files to unlink."""
         segments = self._segments
-        count = count_expired(list(segments), self.log_start_offset, self.config, now_ms)
-        if self.high_watermark < self.log_end_offset:
-            count = min(count, segments.index_of(self.high_watermark))
-        if self._is_flushing and len(self.producers):  # their snapshots may not be written yet
-            count = min(count, segments.index_of(self.recovery_point))
         paths: list[Path] = []
         dropped = 0
         try:
+            count = count_expired(list(segments), self.log_start_offset, self.config, now_ms)
+            if self.high_watermark < self.log_end_offset:
+                count = min(count, segments.index_of(self.high_watermark))
+            if self._is_flushing and len(self.producers):  # their snapshots may not be written yet
+                count = min(count, segments.index_of(self.recovery_point))
             while dropped < count:
                 if len(segments) == 1 and not self.roll(now_ms):
                     break  # the active segment is empty

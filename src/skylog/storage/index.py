@@ -17,6 +17,7 @@ it is missing, or if the seal of a closed segment is missing, does not match, or
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 from array import array
@@ -31,6 +32,7 @@ from skylog.storage.files import LogFile, OpenFile
 
 SPILL_COUNT: Final = 1024
 ITEM_BYTES: Final = 8
+_CHUNK_BYTES: Final = 1 << 20
 _POSITION_MASK: Final = 0xFFFFFFFF
 _SEAL_COUNT: Final = 2
 _SEAL_MAGIC: Final = int.from_bytes(b"SKIX", "big")
@@ -134,7 +136,21 @@ class IntegerFile:
         del tail[:]
 
     def _checksum(self, size_bytes: int, tail: bytes) -> int:
-        return crc32c(size_bytes.to_bytes(ITEM_BYTES, "little"), crc32c(tail, crc32c(self.stored.cast("B"))))
+        return crc32c(size_bytes.to_bytes(ITEM_BYTES, "little"), crc32c(tail, self._stored_checksum()))
+
+    def _stored_checksum(self) -> int:
+        """Read the file with `read`: where a sector cannot be read, a memory map would end the process."""
+        checksum, left_bytes = crc32c(b""), self.stored_count * ITEM_BYTES
+        if not left_bytes:
+            return checksum
+        with open(self.path, "rb", buffering=0) as file:
+            while left_bytes:
+                chunk = file.read(min(left_bytes, _CHUNK_BYTES))
+                if not chunk:
+                    raise OSError(errno.EIO, "the index is shorter than it was", str(self.path))
+                checksum = crc32c(chunk, checksum)
+                left_bytes -= len(chunk)
+        return checksum
 
     def _write(self, items: array[int]) -> None:
         """Write `items` after the stored ones, over a seal or the remains of a failed write."""
@@ -215,13 +231,8 @@ class OffsetIndex:
 
     def truncate_to(self, end_offset: int, size_bytes: int) -> None:
         """Remove entries at or after `end_offset`, or at or beyond `size_bytes`."""
-        count = len(self.items)
-        while count:
-            item = self.items[count - 1]
-            if self._base_offset + (item >> 32) < end_offset and item & _POSITION_MASK < size_bytes:
-                break
-            count -= 1
-        self.items.truncate(count)
+        before_offset = bisect_left(self.items, (end_offset - self._base_offset) << 32)
+        self.items.truncate(min(before_offset, self._count_to(size_bytes - 1)))
 
     def is_plausible(self, size_bytes: int) -> bool:
         """Whether the stored entries ascend and fit a log of this size: the only possible check without a seal."""
@@ -268,10 +279,8 @@ class TimeIndex:
         return int(stored[index * 2 - 1]) if index else None
 
     def truncate_to(self, end_offset: int) -> None:
-        count = len(self.items)
-        while count and self.items[count - 1] >= end_offset:
-            count -= 2
-        self.items.truncate(count)
+        offsets = range(1, len(self.items), 2)
+        self.items.truncate(2 * bisect_left(offsets, end_offset, key=self.items.__getitem__))
 
     def is_plausible(self, base_offset: int) -> bool:
         """Whether the stored entries ascend in time and offset: the only possible check without a seal."""

@@ -49,13 +49,17 @@ MAX_SEGMENT_OFFSETS: Final = 1 << 30  # an entry of the offset index has 31 bits
 
 
 class AppendResult(NamedTuple):
-    """Where a batch is stored. If `must_flush`, acknowledge it only after a flush up to `end_offset`."""
+    """Where a batch is stored. If `must_flush`, acknowledge it only after a flush up to `end_offset`.
+
+    The offsets are those of this batch as long as the leader of `leader_epoch` leads.
+    """
 
     base_offset: int
     end_offset: int
     log_append_time: int
     must_flush: bool
     is_duplicate: bool
+    leader_epoch: int
 
 
 class FailedWrite(NamedTuple):
@@ -99,6 +103,11 @@ class Log(DurableLog):
         self.truncations = 0
         self.replayed: ProducerReplay | None = None
         self._failed_write: FailedWrite | None = None
+        if config.flush_messages != FOREVER and self.recovery_point < self.log_end_offset:
+            # A crash of the process has left batches that are not on disk. Nobody may see them before they are.
+            task = self.begin_flush()
+            task.run()
+            self.end_flush(task)
 
     def configure(self, config: LogConfig) -> None:
         """Use another configuration from now on."""
@@ -141,7 +150,8 @@ class Log(DurableLog):
             if stored is not None:
                 self.producers.hear(header.producer_id, now_ms)
                 time = stored.timestamp if self._is_append_time else NO_TIMESTAMP
-                return AppendResult(stored.base_offset, stored.last_offset + 1, time, self._must_flush(), True)
+                must_flush = self._must_flush() or (self.awaits_flush and stored.last_offset >= self.recovery_point)
+                return AppendResult(stored.base_offset, stored.last_offset + 1, time, must_flush, True, leader_epoch)
         return self._append_at_end(batch, header, leader_epoch, now_ms)
 
     def append_marker(
@@ -175,7 +185,7 @@ class Log(DurableLog):
         base_offset = self.log_end_offset
         stamp_offset(batch, base_offset, leader_epoch)
         must_flush = self._write_batch(batch, header, base_offset, leader_epoch, now_ms)
-        return AppendResult(base_offset, self.log_end_offset, append_time, must_flush, False)
+        return AppendResult(base_offset, self.log_end_offset, append_time, must_flush, False, leader_epoch)
 
     def append_run(
         self, batches: Sequence[Buffer], length: int, rows: Sequence[tuple[int, int, int]], end_offset: int, now_ms: int
@@ -186,7 +196,7 @@ class Log(DurableLog):
         must be rolled or the write fails. Then call `append_as_leader` for each batch; it raises the errors.
         """
         active = self._segments.active
-        if self._is_roll_due(active, length, now_ms):
+        if self._is_roll_due(active, length, now_ms) or end_offset - active.base_offset > MAX_SEGMENT_OFFSETS:
             return False
         try:
             active.append_all(batches, length, rows, self._index_interval_bytes)
@@ -264,7 +274,12 @@ class Log(DurableLog):
 
     def _write_run(self, data: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Write consecutive batches, of one epoch, at their own offsets. Raises KafkaError; those before are stored."""
-        if len(headers) <= 1 or self._is_roll_due(self._segments.active, len(data), now_ms):
+        active = self._segments.active
+        if (
+            len(headers) <= 1
+            or self._is_roll_due(active, len(data), now_ms)
+            or headers[-1].end_offset - active.base_offset > MAX_SEGMENT_OFFSETS
+        ):
             position = 0
             for header in headers:
                 batch = data[position : position + header.size_bytes]
@@ -273,7 +288,7 @@ class Log(DurableLog):
             return
         rows = [(header.size_bytes, header.base_offset, header.max_timestamp) for header in headers]
         try:
-            self._segments.active.append_all([data], len(data), rows, self._index_interval_bytes)
+            active.append_all([data], len(data), rows, self._index_interval_bytes)
         except OSError as error:
             raise self._storage_error(error) from error
         messages = position = 0

@@ -310,6 +310,7 @@ def _read_identity(path: Path) -> Identity | None:
 def _close_log(log: Log) -> bool:
     if log.has_nothing_to_close:
         return True
+    log.when_flushed = None  # this is another thread
     try:
         if log.failure is not None:
             raise log.failed()

@@ -16,14 +16,15 @@ from skylog.storage.segment import Segment
 class Unflushed:
     """The changes to a log since its last flush began, which may still be running. Each flush starts a new object.
 
-    `messages` counts the appended messages; the first of them was appended at `since_ms`. `snapshots` are the producer
-    snapshots of closed segments.
+    `messages` counts the appended messages; the first of them was appended at `since_ms`. `is_due` if one of them may
+    be acknowledged only after the next flush. `snapshots` are the producer snapshots of closed segments.
     """
 
-    __slots__ = ("_changed_directories", "_new_files", "_truncated_to", "messages", "since_ms", "snapshots")
+    __slots__ = ("_changed_directories", "_new_files", "_truncated_to", "is_due", "messages", "since_ms", "snapshots")
 
     def __init__(self, changed_directories: Sequence[Path] = (), new_files: Sequence[Path] = ()) -> None:
         self.messages = 0
+        self.is_due = False
         self.since_ms: int | None = None
         self.snapshots: list[Snapshot] = []
         self._changed_directories = list(changed_directories)
