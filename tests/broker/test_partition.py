@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,6 +75,92 @@ def test_with_more_replicas_consumers_wait_for_the_watermark_and_followers_for_t
     assert found.length == sizes[0]
     partition.advance_high_watermark(3)
     assert consumer == sizes
+
+
+def test_what_must_be_flushed_is_visible_after_the_fsync(partition: Partition) -> None:
+    partition.log.configure(LogConfig(flush_messages=1))
+    lead(partition, in_sync_count=2)
+    assert partition.leading is not None
+    woken: list[int] = []
+    partition.wait_for_watermark(woken.append)
+    end = append(partition, 3)
+    partition.leading.followers[THEIRS].fetched(0, end, 0, end, 1.0)
+    partition.update_watermark()
+    assert (partition.high_watermark, woken) == (0, [])
+    task = partition.log.begin_flush()
+    later = append(partition, 2)
+    task.run()
+    partition.log.end_flush(task)
+    assert partition.high_watermark == end
+    assert len(woken) == 1
+    lead(partition, in_sync_count=1)
+    assert partition.high_watermark == end
+    task = partition.log.begin_flush()
+    task.run()
+    partition.log.end_flush(task)
+    assert partition.high_watermark == later
+
+
+def test_a_failed_fsync_fails_whoever_waits_behind_it(partition: Partition) -> None:
+    partition.log.configure(LogConfig(flush_messages=3))
+    lead(partition, in_sync_count=1)
+    assert append(partition, 3) == 3
+    task = partition.log.begin_flush()
+    outcomes: list[KafkaError | None] = []
+    end = append(partition, 1)  # too few for an fsync of its own
+    partition.when_replicated(end, outcomes.append)
+    assert outcomes == []
+    partition.log.end_flush(task, OSError("broken"))
+    [failed] = outcomes
+    assert failed is not None
+    assert failed.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_while_an_fsync_is_due_no_append_is_acknowledged_at_once(partition: Partition) -> None:
+    partition.log.configure(LogConfig(flush_messages=1))
+    lead(partition, in_sync_count=1)
+    append(partition)
+    task = partition.log.begin_flush()
+    partition.log.configure(LogConfig())  # the policy is changed meanwhile
+    assert (partition.answers_at_once(-1), partition.answers_at_once(1)) == (False, True)
+    task.run()
+    partition.log.end_flush(task)
+    assert partition.answers_at_once(-1)
+
+
+def test_an_append_that_was_not_due_is_visible_although_the_policy_became_strict_during_a_flush(
+    partition: Partition,
+) -> None:
+    lead(partition, in_sync_count=1)
+    append(partition)
+    task = partition.log.begin_flush()
+    end = append(partition)
+    partition.log.configure(LogConfig(flush_messages=1))
+    task.run()
+    partition.log.end_flush(task)
+    assert (partition.high_watermark, partition.log.awaits_flush) == (end, False)
+
+
+def test_a_follower_ends_no_transactions_of_a_mirror(partition: Partition) -> None:
+    partition.follow(PartitionImage(THEIRS, 1, (OURS, THEIRS), (OURS, THEIRS)))
+    with pytest.raises(KafkaError) as refused:
+        partition.abort_open_transactions(0)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_the_log_of_a_retired_partition_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
+    log = Home(tmp_path).open()
+    partition = Partition(log.name, uuid4(), log)
+    lead(partition, in_sync_count=1)
+    append(partition)
+    freed = weakref.ref(log)
+    gc.disable()
+    try:
+        partition.retire()
+        del partition, log
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_a_leader_commits_nothing_while_another_broker_could_elect_an_eligible_replica(partition: Partition) -> None:

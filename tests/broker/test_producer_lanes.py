@@ -29,7 +29,7 @@ from tests.present import present
 from tests.proof import IS_FULL, proof
 
 from .conftest import create_topic
-from .process import BrokerProcess
+from .process import BrokerProcess, until
 from .raw import RawClient, batch_of
 
 TOO_LONG = "x" * (_MAX_KEY_BYTES + 1)  # longer than the part of a request that is remembered
@@ -192,7 +192,7 @@ def test_the_fast_path_responds_and_stores_like_the_general_path(
         for client in (quick, usual):
             create_topic(client, topic, PARTITIONS, configs)
         assert _send_in_pieces(quick, stream, cuts) == _send_one_by_one(usual, stream)
-        assert _stored(quick, topic) == _stored(usual, topic)
+        until(lambda: _stored(quick, topic) == _stored(usual, topic), "the last fsyncs, and the same batches")
 
 
 @pytest.mark.parametrize("size_bytes", range(13))

@@ -34,15 +34,14 @@ class Commits:
     def when_committed(self, partition: Partition, appended: AppendResult, acks: int, done: Done) -> None:
         """Call `done` when an append may be acknowledged, or with the error that prevents it.
 
-        If this broker stops leading during the fsync, the append may be cut off. Then its offset, which the high
+        If this broker has stopped leading since the append, that may be cut off. Then its offset, which the high
         watermark reaches later, is that of another record.
         """
-        leader_epoch = partition.leader_epoch
 
         def flushed(error: KafkaError | None) -> None:
             if error is not None or acks != ALL:
                 done(error)
-            elif partition.is_leader and partition.leader_epoch == leader_epoch:
+            elif partition.is_leader and partition.leader_epoch == appended.leader_epoch:
                 partition.when_replicated(appended.end_offset, done)
             else:
                 done(partition.not_leader())
@@ -110,7 +109,7 @@ class _UncommittedRequest:
     def expire(self) -> None:
         """Give up the appends that are not replicated. For the disk alone there is no timeout, as in Kafka."""
         for number, (partition, appended) in list(self._waiting.items()):
-            if appended.end_offset > partition.high_watermark:
+            if not partition.is_replicated(appended.end_offset):
                 self.settle(number, _timed_out(partition))
 
     def _finish(self) -> None:

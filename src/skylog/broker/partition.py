@@ -36,8 +36,8 @@ class Partition:
     """This broker's replica of a partition. Clients may read everything below `high_watermark`.
 
     A leader that `is_alone` in the in-sync set commits every append at once: the high watermark moves with the log's
-    end. Otherwise `leading` has the progress of the followers. Consumers wait for the high watermark, followers for
-    the log's end.
+    end. Otherwise `leading` has the progress of the followers. Where the flush policy demands an fsync, the leader's
+    own copy counts after it. Consumers wait for the high watermark, followers for the log's end.
     """
 
     __slots__ = (
@@ -55,6 +55,7 @@ class Partition:
         "leader_epoch",
         "leading",
         "log",
+        "must_checkpoint",
         "must_copy_again",
         "name",
         "refusal",
@@ -68,6 +69,7 @@ class Partition:
         self.topic_id = topic_id
         self.leader_epoch = NO_EPOCH
         self.log = log
+        log.when_flushed = self.update_watermark
         self.role = Role.FOLLOWER
         self.is_leader = False
         self.is_alone = False
@@ -77,6 +79,7 @@ class Partition:
         self.required_in_sync = 0
         self.has_enough_replicas = False
         self.refusal: str | None = None  # why clients cannot write, although this broker leads
+        self.must_checkpoint = False  # the checkpoint still has a recovery point beyond a truncation
         self.must_copy_again = False  # as soon as this replica follows a leader and is not in sync
         self.bytes_out = 0  # sent to clients since the broker was started
         self._first_offset = log.log_end_offset  # moves with what is not appended by clients
@@ -134,6 +137,7 @@ class Partition:
 
     def retire(self) -> None:
         """Wake every request that waits, because the partition is removed."""
+        self.log.when_flushed = None  # without the cycle, the log is freed at once
         self._stop_serving(Role.OFFLINE, self.log.failed())
 
     def _stop_serving(self, role: Role, error: KafkaError) -> None:
@@ -160,8 +164,7 @@ class Partition:
 
     def _too_few_replicas(self, code: ErrorCode) -> KafkaError:
         minimum = self.log.config.min_insync_replicas
-        message = f"{self.name} has {self.in_sync_count} replicas in sync, min.insync.replicas={minimum}"
-        return KafkaError(code, message)
+        return KafkaError(code, f"{self.name} has {self.in_sync_count} replicas in sync, min.insync.replicas={minimum}")
 
     # -- offsets
 
@@ -211,7 +214,7 @@ class Partition:
 
     def answers_at_once(self, acks: int) -> bool:
         """Whether an append is committed as soon as it is written, and no batch has to be opened or changed."""
-        return self.log.is_plain and (self.is_alone or acks != ALL)
+        return self.log.is_plain and (acks != ALL or (self.is_alone and not self.log.awaits_flush))
 
     def append(self, batch: memoryview, now_ms: int, acks: int, verified_at: int | None = None) -> AppendResult:
         """Append a client's batch and wake waiting fetches. Raises KafkaError.
@@ -320,7 +323,7 @@ class Partition:
         log, listeners = self.log, self._listeners
         if listeners.followers:
             listeners.wake_followers(size_bytes)
-        if self.is_alone:
+        if self.is_alone and not log.awaits_flush:
             log.high_watermark = log.log_end_offset
             if listeners.consumers or listeners.committed:
                 listeners.wake_consumers(size_bytes)
@@ -331,6 +334,10 @@ class Partition:
         """Call `done` when the high watermark has reached `end_offset`, or with the error that prevents it."""
         self._listeners.wait_for_commit(end_offset, done)
 
+    def is_replicated(self, end_offset: int) -> bool:
+        """Whether the followers in sync have everything below `end_offset`. The leader may still wait for its disk."""
+        return self.leading is None or self.leading.high_watermark(end_offset) >= end_offset
+
     def advance_high_watermark(self, offset: int) -> None:
         """Raise the high watermark: every replica in sync has the records below `offset`."""
         before = self.log.high_watermark
@@ -339,12 +346,15 @@ class Partition:
             self._listeners.high_watermark_moved()
 
     def update_watermark(self) -> None:
-        """Advance the high watermark of a leader as far as its followers and its in-sync set allow."""
+        """Advance the high watermark of a leader as far as its followers, its in-sync set and its disk allow."""
+        if not self.is_leader:
+            return
         leading, log = self.leading, self.log
         self.is_alone = leading is None or leading.is_alone
-        self.advance_high_watermark(
-            log.log_end_offset if leading is None else leading.high_watermark(log.log_end_offset)
-        )
+        end = log.committable_end
+        self.advance_high_watermark(end if leading is None else leading.high_watermark(end))
+        if log.awaits_flush and log.failure is not None:
+            self._listeners.fail_uncommitted(log.failed())
         if self._observers:
             self._report_progress()
 
@@ -410,6 +420,8 @@ class Partition:
 
     def abort_open_transactions(self, now_ms: int) -> int:
         """End the transactions that a source has left open when its mirror is promoted. Return the end of the log."""
+        if not self.is_leader:
+            raise self.not_leader()
         producers = self.log.producers
         for producer_id in [each for each, entry in producers if entry.transaction_start >= 0]:
             entry = producers.find(producer_id)

@@ -60,7 +60,7 @@ class Replicas:
         *,
         is_replicated: bool = False,
     ) -> None:
-        self._node_id = node_id
+        self.node_id = node_id
         self._is_replicated = is_replicated
         self.may_lead = not is_replicated
         self.is_running = False
@@ -138,11 +138,24 @@ class Replicas:
                 return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline: {reason}")
             case None if not self._exists(topic, index):
                 return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._node_id} does not lead {topic}-{index}")
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} does not lead {topic}-{index}")
 
     def _exists(self, topic: str, index: int) -> bool:
         image = self._topics.get(topic)
         return image is not None and 0 <= index < len(image.partitions)
+
+    def led_offline(self) -> list[tuple[TopicPartition, UUID, str]]:
+        """Return the partitions that this broker is to lead, but whose log could not be opened.
+
+        Each comes with the id of its topic and the reason. There are none while this broker may not lead.
+        """
+        if not self.may_lead:
+            return []
+        return [
+            (name, topic.topic_id, reason)
+            for name, reason in self.offline.items()
+            if (topic := self._topics[name.topic]).partitions[name.partition].leader == self.node_id
+        ]
 
     def role_of(self, name: TopicPartition) -> Role | None:
         """Return the role of this broker's replica, or None if it has none."""
@@ -197,12 +210,12 @@ class Replicas:
             if before is None or before.configs != topic.configs:
                 partition.log.configure(config)
                 partition.image = None  # the in-sync set may be large enough now
-            if self._node_id in image.replicas:
+            if self.node_id in image.replicas:
                 self._assign_role(partition, image)
             else:
                 self._remove_replica(partition)
         if self.offline:
-            moved = [index for index, image in enumerate(topic.partitions) if self._node_id not in image.replicas]
+            moved = [index for index, image in enumerate(topic.partitions) if self.node_id not in image.replicas]
             self._remove_offline(topic, moved)
         missing = self._missing(topic)
         if missing or topic.topic_id in self._prepared:
@@ -252,7 +265,7 @@ class Replicas:
         names = [
             TopicPartition(topic.name, index)
             for index, image in enumerate(topic.partitions)
-            if self._node_id in image.replicas
+            if self.node_id in image.replicas
         ]
         return [
             name
@@ -277,8 +290,8 @@ class Replicas:
         leaders = self._leaders.setdefault(topic, {})
         led = partition.is_leader
         before = partition.image if led else None
-        if image.leader == self._node_id and self.may_lead:
-            partition.lead(image, self._node_id, self._clock.monotonic(), is_replicated=self._is_replicated)
+        if image.leader == self.node_id and self.may_lead:
+            partition.lead(image, self.node_id, self._clock.monotonic(), is_replicated=self._is_replicated)
             leaders[index] = partition
             if before is not None:
                 self._count_in_sync_change(set(before.in_sync_replicas), set(image.in_sync_replicas))
@@ -431,11 +444,7 @@ class Replicas:
     def _current_topic(self, topic_id: UUID, name: TopicPartition) -> TopicImage | None:
         """Return the present state of a topic. None if it was deleted, or the partition has no replica here."""
         topic = self._topics.get(name.topic)
-        if (
-            topic is None
-            or topic.topic_id != topic_id
-            or self._node_id not in topic.partitions[name.partition].replicas
-        ):
+        if topic is None or topic.topic_id != topic_id or self.node_id not in topic.partitions[name.partition].replicas:
             return None
         return topic
 
