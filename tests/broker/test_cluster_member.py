@@ -12,12 +12,12 @@ import pytest
 
 from skylog.broker import ServerConfig, cluster_member, standalone_broker
 from skylog.broker.cluster_member import ClusterMember
-from skylog.cluster import ClusterMetadata, EmbeddedStore, SessionExpiredError
+from skylog.cluster import ClusterMetadata, EmbeddedStore, EntryChange, SessionExpiredError, metadata
 from skylog.cluster.client_quotas import QUOTAS
 from skylog.cluster.image import NO_LEADER
 from skylog.cluster.metadata import BROKERS, INCARNATIONS, TOPICS
 from skylog.cluster.store import Operation, Watcher
-from skylog.errors import SkylogError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.net.peer import Peer
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.metadata import MetadataRequest
@@ -412,6 +412,80 @@ def test_a_broker_that_is_not_registered_again_yet_still_tells_clients_where_to_
             peer.close()
             await cluster.sessions[1].expire()
             await soon(lambda: 1 in broker.metadata.image.brokers, "the registration")
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_cannot_give_up_what_it_was_does_not_join(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would lead with a log whose end it may have lost."""
+    commit = GatedSession.commit
+
+    async def refuse(session: GatedSession, operations: Sequence[Operation]) -> None:
+        if any(operation.path.startswith(TOPICS) for operation in operations):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the change is too large")
+        await commit(session, operations)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            await cluster.crash(1)
+            with monkeypatch.context() as patch:
+                patch.setattr(GatedSession, "commit", refuse)
+                with pytest.raises(KafkaError, match="too large"):
+                    await cluster.start(1)
+            await cluster.start(1)
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+
+    asyncio.run(run())
+
+
+def test_a_registration_that_was_removed_before_the_broker_has_seen_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "RECHECK_S", 0.01)
+    commit, path = GatedSession.commit, f"{BROKERS}2"
+    removed: list[GatedSession] = []
+
+    async def commit_and_remove(session: GatedSession, operations: Sequence[Operation]) -> None:
+        if path not in [operation.path for operation in operations] or removed:
+            await commit(session, operations)
+            return
+        removed.append(session)
+        with monkeypatch.context() as patch:
+            patch.setattr(session, "publish", lambda _: None)
+            await commit(session, operations)
+            await commit(session, [EntryChange(path, None, 1)])
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            monkeypatch.setattr(GatedSession, "commit", commit_and_remove)
+            await cluster.start(2)
+            await soon(lambda: 2 in cluster.brokers[1].metadata.image.brokers, "the registration")
+            await soon(lambda: cluster.brokers[2].replicas.may_lead, "the broker")
+            assert cluster.brokers[2].metadata.image.brokers[2].incarnation > 1
+            assert len(removed) == 1
+
+    asyncio.run(run())
+
+
+def test_a_broker_whose_registration_another_process_has_replaced_joins_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            member, path = cluster.membership(1).member, f"{BROKERS}1"
+            entry = cluster.store.entries(path)[path]
+            value = {**entry.value, "incarnation": entry.value["incarnation"] + 1}
+            other = cluster.store.open_session()
+            await other.commit([EntryChange(path, None, entry.version), EntryChange(path, value, 0, ephemeral=True)])
+            assert member.expirations == 1
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+            assert cluster.brokers[1].metadata.image.brokers[1].incarnation == member.incarnation > 1
 
     asyncio.run(run())
 

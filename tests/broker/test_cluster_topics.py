@@ -6,11 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skylog.errors import ErrorCode
+from skylog.cluster import EmbeddedSession
+from skylog.errors import ErrorCode, KafkaError
 from skylog.protocol.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -20,6 +22,7 @@ from skylog.protocol.create_topics import CreatableReplicaAssignment, CreatableT
 from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 from .local_cluster import LocalCluster
+from .loop_cluster import LoopCluster
 from .process import until
 from .raw import batch_of
 from .test_configs import DELETE, SET, alter_one, value
@@ -221,3 +224,31 @@ def test_a_broker_that_stops_while_it_opens_logs_waits_for_that(cluster: LocalCl
         assert [partition.name for partition in broker.replicas.of_topic("late")] == [("late", 0)]
     finally:
         cluster.start(4)
+
+
+def test_a_topic_whose_entry_could_become_too_large_for_the_store_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may shrink, though. Without that, an election could fail because of its size."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            topics = cluster.brokers[1].topics
+            topic = await cluster.create("t", *[[1]] * 3, retention_ms="5000")
+            monkeypatch.setattr(EmbeddedSession, "max_commit_bytes", 1000)
+            listed = ",".join(f"{index}:1" for index in range(100))
+            for refused in (
+                topics.create("large", [[1]] * 10),
+                topics.grow(topic, [[1]] * 7),
+                topics.configure(topic, lambda configs: {**configs, "leader.replication.throttled.replicas": listed}),
+            ):
+                with pytest.raises(KafkaError, match="bytes in the metadata store, of at most 500") as caught:
+                    await refused
+                assert caught.value.code is ErrorCode.INVALID_REQUEST
+            assert not list(cluster.data_dir(1).glob("large*"))
+            assert topics.get("t") == topic
+            monkeypatch.setattr(EmbeddedSession, "max_commit_bytes", 100)
+            assert (await topics.configure(topic, lambda _: {})).configs == {}
+
+    asyncio.run(run())

@@ -183,6 +183,30 @@ def test_a_leader_whose_disk_fails_lets_another_replica_lead(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+def test_a_leader_whose_log_cannot_be_opened_lets_another_replica_lead(tmp_path: Path) -> None:
+    """It joins the in-sync set again when the log is open. A replica that is alone stays the leader."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            blocking = [cluster.data_dir(1) / f"t-{index}" for index in (0, 1)]
+            for path in blocking:
+                path.write_text("a file where the folder should be")
+            await cluster.brokers[2].topics.create("t", [[1, 2], [1]])
+            await soon(lambda: len(cluster.brokers[1].replicas.offline) == 2, "the offline logs")
+            await soon(lambda: cluster.partition(2).is_leader, "the new leader")
+            assert cluster.image().in_sync_replicas == (2,)
+            await cluster.append(2, b"a")
+            for path in blocking:
+                path.unlink()
+            await cluster.brokers[1].replicas.reopen_offline()
+            await cluster.until_in_sync(1, 2)
+            assert cluster.values(1) == [b"a"]
+            assert cluster.partition(1, index=1).is_leader
+
+    asyncio.run(run())
+
+
 def test_a_leader_whose_disk_is_full_lets_another_replica_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at once: retention may make room. And not for a failure of a former leadership, or one that has passed."""
     append = Segment.append

@@ -38,9 +38,9 @@ def test_a_new_replica_of_a_log_that_begins_inside_a_batch_gets_the_whole_batch(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("fails_after_the_cut", [False, True])
+@pytest.mark.parametrize("then", ["it goes on", "the cut fails", "another fetcher takes over"])
 def test_records_that_were_on_disk_are_replaced_only_after_the_checkpoint_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_after_the_cut: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     """Otherwise a recovery would not check what came in their place."""
     monkeypatch.setattr(fetcher, "DAMAGE_RETRY_S", 0.1)
@@ -69,13 +69,17 @@ def test_records_that_were_on_disk_are_replaced_only_after_the_checkpoint_says_s
 
             replica.log.append_as_follower = note  # type: ignore[method-assign]
             write_slowly(cluster.brokers[2].housekeeping)
-            if fails_after_the_cut:
+            if then == "the cut fails":
                 fail_once(replica.log, "_truncate_epochs")
             await cluster.append(1, b"b", b"c", b"d", acks=1)
             cluster.membership(2).fetchers.start()
+            if then == "another fetcher takes over":
+                await soon(lambda: replica.log.log_end_offset == 1, "the cut")
+                await cluster.membership(2).fetchers.stop()
+                cluster.membership(2).fetchers.start()
             await soon(lambda: cluster.values(2) == [b"a", b"b", b"c", b"d"])
             assert fetched == [1]
-            assert cluster.membership(2).fetchers.failures == fails_after_the_cut
+            assert cluster.membership(2).fetchers.failures == (then == "the cut fails")
 
     asyncio.run(run())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +17,15 @@ from skylog.cluster import (
     EmbeddedSession,
     EmbeddedStore,
     Entry,
+    EntryChange,
     MetadataStore,
     SessionExpiredError,
     TopicImage,
+    VersionConflictError,
 )
 from skylog.cluster import metadata as metadata_module
-from skylog.cluster.metadata import PRODUCER_ID_BLOCK, new_partitions, new_topic
+from skylog.cluster.metadata import INCARNATIONS, PRODUCER_ID_BLOCK, TOPICS, new_partitions, new_topic
+from skylog.cluster.store import Operation
 from skylog.errors import ErrorCode, KafkaError
 
 NO_BROKERS = ClusterImage("c", 1, {})
@@ -125,6 +128,92 @@ def test_a_topic_that_was_created_again_is_not_changed_in_place_of_its_predecess
                 await change
             assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert metadata.image.topics == {"a": current}
+
+    changing(tmp_path, work)
+
+
+@pytest.mark.parametrize("how", ["change", "commit", "delete"])
+def test_a_late_change_of_a_topic_does_not_hit_its_successor_which_has_the_same_version(how: str) -> None:
+    class LateSession(EmbeddedSession):
+        """The topic is deleted and created again while a commit is on its way."""
+
+        async def commit(self, operations: Sequence[Operation]) -> None:
+            if operators:
+                operator = operators.pop()
+                await operator.delete_topic(operator.image.topics["a"])
+                await operator.create_topic(new_topic("a", [[1]], {"is": "new"}))
+            await super().commit(operations)
+
+    operators: list[ClusterMetadata] = []
+
+    async def run() -> None:
+        store = EmbeddedStore(None)
+        late = LateSession(store)
+        store._sessions.append(late)
+        metadata, operator = await loaded(late), await loaded(store.open_session())
+        old = await operator.create_topic(new_topic("a", [[1]], {"is": "old"}))
+        operators.append(operator)
+        changed = replace(old, configs={"is": "changed"})
+        if how == "change":
+            with pytest.raises(KafkaError, match="was deleted"):
+                await metadata.change_topic(old, lambda now: replace(now, configs=changed.configs))
+        elif how == "commit":
+            with pytest.raises(VersionConflictError):
+                await metadata.commit_topics([changed], [])
+        else:
+            with pytest.raises(KafkaError, match="was deleted"):
+                await metadata.delete_topic(old)
+        new = metadata.image.topics["a"]
+        assert new == operator.image.topics["a"]
+        assert (new.version, new.configs) == (old.version, {"is": "new"})
+        await metadata.change_topic(new, lambda now: replace(now, configs=changed.configs))
+        assert operator.image.topics["a"].configs == changed.configs
+        await operator.delete_topic(new)
+        assert store.entries("") == {}
+
+    asyncio.run(run())
+
+
+def test_a_topic_of_a_former_version_without_an_entry_for_its_id_can_be_changed_and_deleted() -> None:
+    async def run() -> None:
+        store = EmbeddedStore(None)
+        metadata = await loaded(session := store.open_session())
+        await session.commit([EntryChange(f"{TOPICS}a", new_topic("a", [[1]], {}).to_value(), 0)])
+        topic = metadata.image.topics["a"]
+        topic = await metadata.change_topic(topic, lambda now: replace(now, configs={"retention.ms": "5"}))
+        assert metadata.image.topics == {"a": topic}
+        await metadata.delete_topic(topic)
+        assert metadata.image.topics == {}
+
+    asyncio.run(run())
+
+
+def test_a_standalone_broker_has_no_entries_for_the_ids_of_topics(tmp_path: Path) -> None:
+    """They would only make its file larger: nobody else changes its topics."""
+
+    async def work(metadata: ClusterMetadata) -> None:
+        await metadata.create_topic(new_topic("a", [[1]], {}))
+        assert list(await metadata._store.load("")) == [f"{TOPICS}a"]
+
+    changing(tmp_path, work)
+
+
+def test_a_late_removal_of_a_broker_does_not_hit_its_next_incarnation(tmp_path: Path) -> None:
+    """The registrations of both have the same version."""
+
+    async def work(metadata: ClusterMetadata) -> None:
+        store, registered = metadata._store, []
+        for incarnation in (1, 2):
+            await store.commit([EntryChange(f"{INCARNATIONS}1", {}, incarnation - 1)])
+            await metadata.register(BrokerImage(1, "localhost", 9092, incarnation=incarnation))
+            registered.append(metadata.image.brokers[1])
+            if incarnation == 1:
+                await metadata.remove_broker(registered[0])
+                assert metadata.image.brokers == {}
+        assert registered[0].version == registered[1].version
+        with pytest.raises(VersionConflictError):
+            await metadata.remove_broker(registered[0])
+        assert metadata.image.brokers == {1: registered[1]}
 
     changing(tmp_path, work)
 

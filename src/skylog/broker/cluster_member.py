@@ -35,7 +35,7 @@ from skylog.cluster import (
 from skylog.cluster.elections import ElectionRules, resign
 from skylog.cluster.metadata import BROKERS, INCARNATIONS
 from skylog.cluster.renewable_session import RenewableSession
-from skylog.errors import KafkaError, SkylogError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.storage import LogDir
 
 logger = logging.getLogger(__name__)
@@ -126,6 +126,8 @@ class ClusterMember:
         await self._metadata.register(self._registration)
         if self._has_expired.is_set():
             raise SessionExpiredError("the session has expired again")
+        if not self._is_registered(self._metadata.image):
+            raise SessionExpiredError("the registration was removed before this broker has seen it")
         self._is_member = True
         self._has_joined.set()
         self._replicas.may_lead = True
@@ -232,6 +234,8 @@ class ClusterMember:
         try:
             await self._metadata.change_topic(topic, decide)
         except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise  # a broker that still leads, or is in sync, without having resigned must not join
             logger.debug("topic %s was deleted meanwhile: %s", topic.name, error)
 
     # -- leaving
@@ -271,8 +275,12 @@ class ClusterMember:
 
     def _check_registration(self, before: ClusterImage, now: ClusterImage) -> None:
         """Join again if the controller has removed this broker, because it refused connections."""
-        if self._node_id in before.brokers and self._node_id not in now.brokers and self._is_member:
+        if self._is_member and before.brokers is not now.brokers and not self._is_registered(now):
             self._expired("its registration was removed, perhaps by a controller that cannot connect to it")
+
+    def _is_registered(self, image: ClusterImage) -> bool:
+        known = image.brokers.get(self._node_id)
+        return known is not None and known.incarnation == self.incarnation
 
     def _expired(self, reason: str) -> None:
         """Stop leading at once. `_keep` joins again."""

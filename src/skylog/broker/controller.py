@@ -23,13 +23,14 @@ from skylog.cluster import (
     EntryChange,
     MetadataStore,
     PartitionImage,
+    SessionExpiredError,
     TopicImage,
     VersionCheck,
     VersionConflictError,
 )
 from skylog.cluster.elections import ElectionRules, imbalance, prefer, reconcile
 from skylog.cluster.image import NO_CONTROLLER, NO_LEADER
-from skylog.cluster.metadata import CONTROLLER, CONTROLLER_EPOCH, checks_of_elected
+from skylog.cluster.metadata import BROKERS, CONTROLLER, CONTROLLER_EPOCH, checks_of_elected
 from skylog.cluster.reassignment import advance
 from skylog.errors import KafkaError, SkylogError
 from skylog.model import TopicPartition
@@ -38,11 +39,13 @@ logger = logging.getLogger(__name__)
 
 PARTITIONS_AT_ONCE: Final = 1000
 RETRY_S: Final = 0.5
+REFUSED_RETRY_S: Final = 10.0
 
 
 class Controller:
-    """Tries to become the controller, and does its work while it is. `failures` counts rounds that failed.
+    """Tries to become the controller, and does its work while it is.
 
+    `failures` counts rounds that failed, and topics whose new state the store did not take.
     `elections` counts the leaders that it has elected, `unclean_elections` those that may lack committed records.
     """
 
@@ -63,6 +66,8 @@ class Controller:
         self._image_changed = asyncio.Event()
         self._process_watch = ProcessWatch(self._process_ended)
         self._tasks: list[asyncio.Task[None]] = []
+        self._refused: set[str] = set()  # the topics whose last commit the store has refused
+        self._retry: asyncio.TimerHandle | None = None
         self.failures = 0
         self.elections = self.unclean_elections = 0
         metadata.listen(self._on_image)
@@ -86,6 +91,7 @@ class Controller:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, self._process_watch.stop(), return_exceptions=True)
+        self._cancel_retry()
         self._epoch_version = None
 
     def _on_image(self, _before: ClusterImage, _now: ClusterImage) -> None:
@@ -167,7 +173,13 @@ class Controller:
     async def _process_ended(self, broker: BrokerImage) -> None:
         """Remove the registration of a broker, so that others lead, or its part as the controller."""
         if self._epoch_version is not None:
-            await self._metadata.remove_broker(broker, [VersionCheck(CONTROLLER_EPOCH, self._epoch_version)])
+            known = self._metadata.image.brokers.get(broker.node_id)
+            if known is None:
+                return
+            if _process_of(known) != _process_of(broker):
+                raise VersionConflictError(f"{BROKERS}{broker.node_id}")
+            # It may have changed since the watch began: a broker that hands over registers that it is stopping.
+            await self._metadata.remove_broker(known, [VersionCheck(CONTROLLER_EPOCH, self._epoch_version)])
             return
         entry = (await self._store.load(CONTROLLER)).get(CONTROLLER)
         if entry is not None and entry.value["node_id"] == broker.node_id:
@@ -184,17 +196,28 @@ class Controller:
         image = self._metadata.image
         changed: list[tuple[TopicImage, TopicImage]] = []
         count = 0
+        settled = set(self._refused)
         for topic in image.topics.values():
             decided = self._decide(topic, image.brokers)
             if decided is not topic:
+                settled.discard(topic.name)
                 changed.append((topic, decided))
                 count += len(topic.partitions)
             if count >= PARTITIONS_AT_ONCE:
-                await self._commit(changed, image.brokers)
+                await self._commit_possible(changed, image.brokers)
                 changed, count = [], 0
             await time_slice.yield_if_over()
         if changed:
-            await self._commit(changed, image.brokers)
+            await self._commit_possible(changed, image.brokers)
+        self._refused -= settled
+        self._cancel_retry()
+        if self._refused:
+            self._retry = asyncio.get_running_loop().call_later(REFUSED_RETRY_S, self._image_changed.set)
+
+    def _cancel_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
 
     def _decide(self, topic: TopicImage, brokers: Mapping[int, BrokerImage]) -> TopicImage:
         rules = self._rules(topic)
@@ -202,6 +225,34 @@ class Controller:
         if all(new is old for new, old in zip(partitions, topic.partitions, strict=True)):
             return topic
         return dataclasses.replace(topic, partitions=partitions)
+
+    async def _commit_possible(
+        self, changed: Sequence[tuple[TopicImage, TopicImage]], brokers: Mapping[int, BrokerImage]
+    ) -> None:
+        """Commit the new states of topics together, or in smaller parts if the store refuses them.
+
+        A topic that it refuses alone, because its entry is too large, is left out. Raises SkylogError if the topics
+        must be decided again.
+        """
+        try:
+            await self._commit(changed, brokers)
+        except (VersionConflictError, SessionExpiredError):
+            raise
+        except SkylogError as error:
+            if len(changed) == 1:
+                self._note_refused(changed[0][0].name, error)
+                return
+            middle = len(changed) // 2
+            await self._commit_possible(changed[:middle], brokers)
+            await self._commit_possible(changed[middle:], brokers)
+        else:
+            self._refused.difference_update(now.name for _, now in changed)
+
+    def _note_refused(self, topic: str, error: SkylogError) -> None:
+        self.failures += 1
+        level = logging.DEBUG if topic in self._refused else logging.ERROR  # it is tried again and again
+        logger.log(level, "the leaders of topic %s cannot be changed: %s", topic, error)
+        self._refused.add(topic)
 
     async def _commit(
         self, changed: Sequence[tuple[TopicImage, TopicImage]], brokers: Mapping[int, BrokerImage]
@@ -254,7 +305,11 @@ class Controller:
                 partitions[index] = prefer(partitions[index], image.brokers)
             changed.append((topic, dataclasses.replace(topic, partitions=tuple(partitions))))
         if changed:
-            await self._commit(changed, image.brokers)
+            await self._commit_possible(changed, image.brokers)
+
+
+def _process_of(broker: BrokerImage) -> tuple[int, str, int]:
+    return broker.incarnation, broker.host, broker.port
 
 
 def _log_changes(before: TopicImage, now: TopicImage) -> None:

@@ -140,11 +140,13 @@ class Topics:
             if name in self._metadata.image.topics:
                 raise topic_exists(name)
             topic = new_topic(name, assignment, self.complete(name, configs))
+            self._metadata.check_size(topic)
             return await self._commit(topic, self._metadata.create_topic)
 
     async def grow(self, topic: TopicImage, assignment: Assignment) -> TopicImage:
         async with self._changing:
             grown = dataclasses.replace(topic, partitions=topic.partitions + new_partitions(assignment))
+            self._metadata.check_size(grown, topic)
             return await self._commit(grown, lambda grown: self._metadata.change_topic(topic, partial(_grow, grown)))
 
     async def _commit(self, topic: TopicImage, commit: Callable[[TopicImage], Awaitable[TopicImage]]) -> TopicImage:
@@ -183,6 +185,7 @@ class Topics:
         if configs == current.configs:
             return current
         changed = dataclasses.replace(current, configs=configs)
+        self._metadata.check_size(changed, current)
         old, new = self._rules(current), self._rules(changed)
         if old.min_in_sync == new.min_in_sync:
             return changed

@@ -38,6 +38,7 @@ class EmbeddedStore:
 
     def __init__(self, directory: Path | None) -> None:
         self._path = None if directory is None else directory / FILE_NAME
+        self.is_shared = directory is None  # a file belongs to one broker
         self.is_new = self._path is None or not self._path.exists()
         self._entries = {} if self._path is None else _read(self._path)
         self._owners: dict[str, EmbeddedSession] = {}  # the sessions of ephemeral entries
@@ -88,8 +89,11 @@ class EmbeddedStore:
 class EmbeddedSession:
     """A `MetadataStore`: one session with an `EmbeddedStore`."""
 
+    max_commit_bytes = None
+
     def __init__(self, store: EmbeddedStore) -> None:
         self._store = store
+        self.is_shared = store.is_shared
         self._has_ended = False
         self._watchers: list[tuple[str, Watcher]] = []
         self._expiry_listeners: list[Callable[[], None]] = []

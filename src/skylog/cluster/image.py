@@ -116,25 +116,31 @@ class PartitionImage:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic. Its id is random and never changes; a topic that is deleted and created again has another id."""
+    """A topic. Its id is random and never changes; a topic that is deleted and created again has another id.
+
+    `has_id_entry` tells whether the store also has an entry for the id. The topics of standalone brokers and of former
+    versions of skylog have none.
+    """
 
     name: str
     topic_id: UUID
     partitions: tuple[PartitionImage, ...]
     configs: Mapping[str, str]
     version: int
+    has_id_entry: bool = False
 
     def to_value(self) -> Value:
-        return {
+        value: Value = {
             "id": str(self.topic_id),
             "configs": dict(self.configs),
             "partitions": [each.to_value() for each in self.partitions],
         }
+        return value | {"id_entry": True} if self.has_id_entry else value
 
     @classmethod
     def from_value(cls, name: str, value: Value, version: int) -> TopicImage:
         partitions = tuple(PartitionImage.from_value(each) for each in value["partitions"])
-        return cls(name, UUID(value["id"]), partitions, value["configs"], version)
+        return cls(name, UUID(value["id"]), partitions, value["configs"], version, value.get("id_entry", False))
 
 
 @dataclass(frozen=True, slots=True)

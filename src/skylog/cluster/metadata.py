@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
+import orjson
+
 from skylog.cluster.image import NO_CONTROLLER, NO_LEADER, BrokerImage, ClusterImage, PartitionImage, TopicImage
-from skylog.cluster.store import Entry, EntryChange, MetadataStore, VersionCheck, VersionConflictError
+from skylog.cluster.store import Entry, EntryChange, MetadataStore, Operation, VersionCheck, VersionConflictError
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,7 @@ CONTROLLER: Final = "/controller/node"
 CONTROLLER_EPOCH: Final = "/controller/epoch"
 INCARNATIONS: Final = "/incarnations/"
 TOPICS: Final = "/topics/"
+TOPIC_IDS: Final = "/topic-ids/"
 PRODUCER_IDS: Final = "/producer-ids"
 PRODUCER_ID_BLOCK: Final = 1000
 RECHECK_S: Final = 1.0
@@ -122,12 +125,18 @@ class ClusterMetadata:
             else:
                 self._reported[path] = _identity(entry)
 
-    async def _commit(self, changes: Sequence[EntryChange], checks: Sequence[VersionCheck] = ()) -> None:
-        """Commit changes and wait until the image contains them. Raises VersionConflictError."""
+    async def _commit_topics(self, topics: Sequence[TopicImage], checks: Sequence[VersionCheck] = ()) -> None:
+        await self._commit([_put(topic) for topic in topics], [*checks, *_checks_of_ids(topics)])
+
+    async def _commit(self, changes: Sequence[EntryChange], others: Sequence[Operation] = ()) -> None:
+        """Commit changes and wait until the image contains them. `others` are not about the image.
+
+        Raises VersionConflictError.
+        """
         pending = _PendingChanges({change.path: self._reported.get(change.path) for change in changes})
         self._pending.append(pending)
         try:
-            await self._store.commit([*checks, *changes])
+            await self._store.commit([*others, *changes])
             while not await pending.are_published(RECHECK_S):
                 await self._recheck(pending)
         finally:
@@ -155,15 +164,34 @@ class ClusterMetadata:
         await self._commit([EntryChange(f"{BROKERS}{broker.node_id}", broker.to_value(), version, ephemeral=True)])
 
     async def remove_broker(self, broker: BrokerImage, checks: Sequence[VersionCheck] = ()) -> None:
-        """Remove the registration of a broker whose process has ended. Raises VersionConflictError."""
-        await self._commit([EntryChange(f"{BROKERS}{broker.node_id}", None, broker.version)], checks)
+        """Remove the registration of a broker whose process has ended. Raises VersionConflictError.
+
+        The entry of its successor may have the same version, so the incarnation is checked, too.
+        """
+        incarnation = VersionCheck(f"{INCARNATIONS}{broker.node_id}", broker.incarnation)
+        await self._commit([EntryChange(f"{BROKERS}{broker.node_id}", None, broker.version)], [*checks, incarnation])
 
     # -- topics
 
+    def check_size(self, topic: TopicImage, before: TopicImage | None = None) -> None:
+        """Raise INVALID_REQUEST if the entry of a topic is too large for the store, or may become that later.
+
+        Elections and reassignments make it larger, and must never fail for that. So half the limit is left to them.
+        A topic that is too large already may be changed as long as it does not grow: `before` is its present state.
+        """
+        if self._store.max_commit_bytes is None:
+            return
+        size, limit = _size(topic), self._store.max_commit_bytes // 2
+        if size > limit and (before is None or size > _size(before)):
+            reason = f"topic '{topic.name}' would take {size} bytes in the metadata store, of at most {limit}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}; give it fewer partitions, replicas or configs")
+
     async def create_topic(self, topic: TopicImage) -> TopicImage:
         """Commit a topic that `new_topic` has created. Raises KafkaError if the name is taken."""
+        topic = dataclasses.replace(topic, has_id_entry=self._store.is_shared)
+        others = [EntryChange(_id_path(topic), {"topic": topic.name}, 0)] if topic.has_id_entry else []
         try:
-            await self._commit([_put(topic)])
+            await self._commit([_put(topic)], others)
         except VersionConflictError:
             raise topic_exists(topic.name) from None
         return dataclasses.replace(topic, version=1)
@@ -182,9 +210,9 @@ class ClusterMetadata:
             if changed is current:
                 return current
             try:
-                await self._commit([_put(changed)], checks)
+                await self._commit_topics([changed], checks)
             except VersionConflictError as error:
-                if error.path != TOPICS + topic.name:
+                if error.path not in (TOPICS + topic.name, _id_path(topic)):
                     raise
                 await self._newer_than(current)
             else:
@@ -195,13 +223,14 @@ class ClusterMetadata:
 
         Raises VersionConflictError if one of them is outdated or one of the `checks` fails.
         """
-        await self._commit([_put(topic) for topic in topics], checks)
+        await self._commit_topics(topics, checks)
 
     async def delete_topic(self, topic: TopicImage) -> None:
         while True:
             current = self._current(topic)
+            others = [EntryChange(_id_path(current), None, 1)] if current.has_id_entry else []
             try:
-                await self._commit([EntryChange(TOPICS + topic.name, None, current.version)])
+                await self._commit([EntryChange(TOPICS + topic.name, None, current.version)], others)
             except VersionConflictError:
                 await self._newer_than(current)
             else:
@@ -230,7 +259,7 @@ class ClusterMetadata:
             for topic in self.image.topics.values()
         ]
         if topics:
-            await self._commit([_put(topic) for topic in topics])
+            await self._commit_topics(topics)
 
     # -- producer ids
 
@@ -315,6 +344,19 @@ class _PendingChanges:
 
 def _put(topic: TopicImage) -> EntryChange:
     return EntryChange(TOPICS + topic.name, topic.to_value(), topic.version)
+
+
+def _size(topic: TopicImage) -> int:
+    return len(orjson.dumps(topic.to_value()))
+
+
+def _id_path(topic: TopicImage) -> str:
+    return f"{TOPIC_IDS}{topic.topic_id}"
+
+
+def _checks_of_ids(topics: Iterable[TopicImage]) -> list[VersionCheck]:
+    """Return the checks that topics still exist: one of the same name may have been created with the same version."""
+    return [VersionCheck(_id_path(topic), 1) for topic in topics if topic.has_id_entry]
 
 
 def new_topic(name: str, assignment: Sequence[Sequence[int]], configs: Mapping[str, str]) -> TopicImage:

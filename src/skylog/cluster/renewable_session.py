@@ -92,6 +92,14 @@ class RenewableSession:
         assert self._session is not None, "the session was not opened"
         return self._session
 
+    @property
+    def max_commit_bytes(self) -> int | None:
+        return self._current.max_commit_bytes
+
+    @property
+    def is_shared(self) -> bool:
+        return self._current.is_shared
+
     async def load(self, prefix: str) -> dict[str, Entry]:
         return await self._current.load(prefix)
 

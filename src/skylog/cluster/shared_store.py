@@ -62,6 +62,9 @@ class _Request:
 class SharedSession:
     """A `MetadataStore`: one session with a store server. It connects by itself, on the running event loop."""
 
+    max_commit_bytes = None
+    is_shared = True
+
     def __init__(self, address: str, name: str, session_timeout_ms: int) -> None:
         host, _, port = address.rpartition(":")
         self._host, self._port = host, int(port)

@@ -66,6 +66,14 @@ class UnknownOutcomeError(SessionExpiredError):
 class MetadataStore(Protocol):
     """One session with the store. All methods raise SessionExpiredError after it has ended."""
 
+    @property
+    def max_commit_bytes(self) -> int | None:
+        """The size of the largest commit, None if there is no limit. A larger one raises INVALID_REQUEST."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several brokers have sessions with the store."""
+
     async def load(self, prefix: str) -> dict[str, Entry]:
         """Return the entries whose path starts with `prefix`."""
 

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from confluent_kafka import Consumer
 
 from skylog.broker.partition import ALL, Partition
@@ -124,12 +125,14 @@ def test_transactions_come_with_their_markers(tmp_path: Path) -> None:
     with_sites(tmp_path, scenario)
 
 
-def test_a_promotion_aborts_the_transactions_that_are_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flush_messages", ["1", "1000000"])
+def test_a_promotion_aborts_the_transactions_that_are_open(tmp_path: Path, flush_messages: str) -> None:
     async def scenario(sites: Sites) -> None:
         await sites.west.create("t", [1])
         source = leader(sites.west)
         append(source, b"before")
         _begin(source, b"open", 0)
+        await any_broker(sites.west).flusher.flushed(source.log)
         await sites.mirror("t")
         copy = await sites.copied()
         assert copy.last_stable_offset == 1
@@ -138,11 +141,12 @@ def test_a_promotion_aborts_the_transactions_that_are_open(tmp_path: Path) -> No
         found = copy.log.read(0, 1 << 20)
         assert found is not None
         assert copy.log.aborted_in(found, 0) == [(9, 1)]
+        assert copy.high_watermark == 3
         append(copy, b"own")
         assert values_of(copy)[-1] == b"own"
         assert any_broker(sites.east).mirrors.failures == 0
 
-    with_sites(tmp_path, scenario)
+    with_sites(tmp_path, scenario, log_flush_interval_messages=flush_messages)
 
 
 def _begin(partition: Partition, value: bytes, sequence: int) -> None:

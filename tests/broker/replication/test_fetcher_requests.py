@@ -25,6 +25,7 @@ from skylog.protocol.fetch_hot import FetchCall, PartitionAnswer, fetch_reply, r
 from skylog.protocol.headers import read_response_header
 from skylog.protocol.replica_fetch_hot import VERSION
 from skylog.replication.token_bucket import UNLIMITED, TokenBucket
+from skylog.storage import LogConfig
 from tests.broker.loop_cluster import soon
 from tests.storage.logs import Home, a_batch
 
@@ -162,15 +163,16 @@ def test_a_silent_connection_is_given_up_although_there_is_always_something_to_s
     asyncio.run(run())
 
 
-def test_what_was_in_the_log_before_the_start_is_on_disk_before_it_counts(
+def test_what_was_in_the_log_before_the_policy_demanded_an_fsync_is_on_disk_before_it_counts(
     tmp_path: Path, leader: ScriptedLeader
 ) -> None:
-    home = Home(tmp_path, flush_messages=1)
+    home = Home(tmp_path)
     home.open().append_as_follower(memoryview(a_batch()), 0, 0)
     home.disk.sync_gate.clear()
 
     async def run() -> None:
         partition = replica_in(home)
+        partition.log.configure(LogConfig(flush_messages=1))
         async with fetcher() as fetching:
             follow(partition, 0)
             fetching.add(partition)

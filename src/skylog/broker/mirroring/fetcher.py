@@ -172,16 +172,18 @@ class SourceFetcher:
     async def _append(self, mirrored: MirroredPartition, records: memoryview) -> None:
         log = mirrored.partition.log
         is_first = True
-        for start, end, epoch in pieces(records):
-            if not is_first:
-                await asyncio.sleep(0)
-            is_first = False
-            if not mirrored.is_current:
-                return
-            mirrored.copy(records[start:end], epoch, self._broker.clock.now_ms())
-            self.bytes_in += end - start
-        if log.must_flush:
-            await self._broker.flusher.flushed(log)
+        try:
+            for start, end, epoch in pieces(records):
+                if not is_first:
+                    await asyncio.sleep(0)
+                is_first = False
+                if not mirrored.is_current:
+                    return
+                mirrored.copy(records[start:end], epoch, self._broker.clock.now_ms())
+                self.bytes_in += end - start
+        finally:  # what was copied before an error is not committed until it is on disk
+            if log.must_flush:
+                await self._broker.flusher.flushed(log)
 
 
 def _request(rows: list[MirroredPartition], has_ids: bool) -> FetchRequest:

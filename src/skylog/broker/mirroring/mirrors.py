@@ -273,7 +273,12 @@ class Mirrors:
         logger.info("mirror %s: promoted the partitions %s of topic %s", owner, done, name)
 
     async def _end_transactions(self, partition: Partition) -> bool:
-        """Abort open transactions, and wait for the replicas. Return whether the partition is still led here."""
+        """Abort open transactions, and wait until that is committed. Return whether the partition is still led here.
+
+        It may have got another leader, who finished it, since it was found to be unfinished.
+        """
+        if not partition.is_leader or partition.refusal is None:
+            return False
         end_offset = partition.abort_open_transactions(self._broker.clock.now_ms())
         replicated: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -283,6 +288,8 @@ class Mirrors:
 
         partition.when_replicated(end_offset, done)
         async with asyncio.timeout(PROMOTION_PATIENCE_S):
+            if partition.log.must_flush:
+                await self._broker.flusher.flushed(partition.log)
             await replicated
         return partition.is_leader
 

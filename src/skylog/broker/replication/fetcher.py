@@ -125,6 +125,8 @@ class ReplicaFetcher:
         self._forgotten.pop(key, None)
         if partition.must_copy_again:
             self._copy_again(partition)
+        if partition.must_checkpoint:  # the fetcher before this one has truncated it
+            self._checkpoint_and_send(key, partition)
         self._send(key)
 
     def _copy_again(self, partition: Partition) -> None:
@@ -281,7 +283,7 @@ class ReplicaFetcher:
         for key in self._changed if limits is None else limits:
             followed = self._followed[key]
             log = followed.partition.log
-            if key in self._held:
+            if key in self._held or followed.partition.must_checkpoint:
                 continue
             if log.failure is not None:
                 continue  # what it has may be lost: let the leader remove it from the in-sync set
@@ -421,22 +423,24 @@ class ReplicaFetcher:
             paths = shorten()
         finally:
             if partition.log.recovery_point < durable_to:
-                self._held.add(key)
-                self._checkpoint_and_send(key)
+                partition.must_checkpoint = True
+                self._checkpoint_and_send(key, partition)
         if paths:
             self._housekeeping.discard(*paths)
         self._send(key)
 
-    def _checkpoint_and_send(self, key: Key) -> None:
+    def _checkpoint_and_send(self, key: Key, partition: Partition) -> None:
         if self._task.done():
-            return
+            return  # the next fetcher begins with it
+        recovery_point = partition.log.recovery_point
 
         def written(writing: asyncio.Future[None]) -> None:
             if writing.exception() is None:
-                self._held.discard(key)
+                if partition.log.recovery_point >= recovery_point:  # otherwise it was truncated again meanwhile
+                    partition.must_checkpoint = False
                 self._send(key)
             else:
-                asyncio.get_running_loop().call_later(DAMAGE_RETRY_S, self._checkpoint_and_send, key)
+                asyncio.get_running_loop().call_later(DAMAGE_RETRY_S, self._checkpoint_and_send, key, partition)
 
         self._housekeeping.checkpoint().add_done_callback(written)
 

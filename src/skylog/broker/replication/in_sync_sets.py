@@ -6,7 +6,7 @@ stays in flight forever (KAFKA-12686, KAFKA-12751). Followers that could not be 
 unless they have stopped fetching: those would be removed and added in turn (KAFKA-19996). A leader whose own log has
 failed leaves the set if it has another member. So does one with a damaged batch that is not committed: followers reject
 the batch, and nothing could be committed after it. So does one whose appends have failed for some seconds: its disk may
-be full, and that of another replica not.
+be full, and that of another replica not. So does one whose log could not be opened.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final
+from uuid import UUID
 
 from skylog.broker.partition import Partition
 from skylog.broker.replicas import Replicas
@@ -111,6 +112,8 @@ class InSyncSets:
 
     async def _check_all(self) -> None:
         time_slice = TimeSlice()
+        for name, topic_id, reason in self._replicas.led_offline():
+            await self._resign(name, topic_id, self._replicas.node_id, f"its log cannot be opened: {reason}")
         for partition in self._replicas.all():
             leading = partition.leading
             if leading is not None:
@@ -131,13 +134,15 @@ class InSyncSets:
         """Resign if the log of this leader cannot be replicated. Return whether there is nothing else to check."""
         log = partition.log
         if log.failure is not None:
-            await self._resign(partition, leading.node_id, log.failure)
+            await self._resign(partition.name, partition.topic_id, leading.node_id, log.failure)
             return True
         damage = log.uncommitted_damage
         if damage is not None:
-            await self._resign(partition, leading.node_id, f"the batch at offset {damage.due_offset} is damaged")
+            reason = f"the batch at offset {damage.due_offset} is damaged"
+            await self._resign(partition.name, partition.topic_id, leading.node_id, reason)
         elif (failure := self._lasting_failure(partition, leading)) is not None:
-            await self._resign(partition, leading.node_id, f"it cannot be written: {failure}")
+            reason = f"it cannot be written: {failure}"
+            await self._resign(partition.name, partition.topic_id, leading.node_id, reason)
         return not partition.is_leader
 
     def _lasting_failure(self, partition: Partition, leading: LeaderState) -> str | None:
@@ -151,24 +156,24 @@ class InSyncSets:
             return failure
         return None
 
-    async def _resign(self, partition: Partition, node_id: int, reason: str) -> None:
+    async def _resign(self, name: TopicPartition, topic_id: UUID, node_id: int, reason: str) -> None:
         """Let another complete replica lead in place of this one, if there is one."""
-        topic = self._metadata.image.topics.get(partition.name.topic)
+        topic = self._metadata.image.topics.get(name.topic)
 
         def decide(now: TopicImage) -> TopicImage:
             partitions = list(now.partitions)
-            image = partitions[partition.name.partition]
+            image = partitions[name.partition]
             if image.leader != node_id or not {*image.in_sync_replicas, *image.eligible_replicas} - {node_id}:
                 return now
-            partitions[partition.name.partition] = resign(image, node_id, self._rules(now))
-            logger.error("%s: another broker must lead: %s", partition.name, reason)
+            partitions[name.partition] = resign(image, node_id, self._rules(now))
+            logger.error("%s: another broker must lead: %s", name, reason)
             return dataclasses.replace(now, partitions=tuple(partitions))
 
         try:
-            if topic is not None and topic.topic_id == partition.topic_id:
+            if topic is not None and topic.topic_id == topic_id:
                 await self._metadata.change_topic(topic, decide)
         except SkylogError as error:
-            logger.warning("%s cannot be led by another broker yet: %s", partition.name, error)
+            logger.warning("%s cannot be led by another broker yet: %s", name, error)
 
     # -- commits
 

@@ -15,6 +15,7 @@ from skylog.cluster.zookeeper.closing import close_to_others
 from skylog.cluster.zookeeper.commits import Committer
 from skylog.cluster.zookeeper.connection import ZooKeeperConnection
 from skylog.cluster.zookeeper.ensemble import Ensemble
+from skylog.cluster.zookeeper.transaction import MAX_COMMIT_BYTES
 from skylog.cluster.zookeeper.tree import EntryTree
 from skylog.cluster.zookeeper.znodes import MARKERS, Znodes, create_znode, parent_of, refused
 from skylog.errors import SkylogError
@@ -68,6 +69,9 @@ class ZooKeeperSession:
     Requests wait while the connection is lost. The session expires when ZooKeeper says so, and at the latest when it
     had no contact with ZooKeeper for the session timeout. It never comes back after that.
     """
+
+    max_commit_bytes = MAX_COMMIT_BYTES
+    is_shared = True
 
     def __init__(self, connection: ZooKeeperConnection, znodes: Znodes) -> None:
         self._connection = connection
