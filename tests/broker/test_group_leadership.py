@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import threading
 import time
@@ -14,8 +15,9 @@ import pytest
 
 from skylog.broker import Broker, group_coordinator, leadership, state_topic
 from skylog.broker.group_shard import MemberId
+from skylog.broker.partition import Partition
 from skylog.broker.transaction_markers import Decision
-from skylog.errors import ErrorCode
+from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import CommittedOffset, Group, GroupConfig, Groups, GroupState
 from skylog.groups.groups import ORPHANED_MS
 from skylog.model import CONSUMER_OFFSETS_TOPIC, TopicPartition
@@ -25,9 +27,18 @@ from skylog.protocol.describe_groups import DescribeGroupsRequest
 from skylog.protocol.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from skylog.protocol.leave_group import LeaveGroupRequest, MemberIdentity
 from skylog.protocol.list_groups import ListGroupsRequest
-from skylog.protocol.offset_delete import OffsetDeleteRequest
+from skylog.protocol.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from skylog.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from skylog.protocol.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from skylog.protocol.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from skylog.records import Record, build_batch, stamp_offset
 from skylog.testing import ManualClock
 from skylog.transactions import Producer
@@ -269,8 +280,8 @@ def test_a_deletion_in_flight_does_not_delete_from_the_next_leadership(slow_stag
         until(lambda: stage.state() is GroupState.DEAD, "the deletion to wait for the commit")
         stage.elect(THEIRS)
         stage.elect(OURS)
-        assert client.committed() == {("t", 0): (2, "")}, "it is in the log, so it may be there"
         disk.gate.set()
+        assert client.committed() == {("t", 0): (2, "")}, "it is in the log, so it may be there"
         assert committer.receive().topics[0].partitions[0].error_code == NOT_COORDINATOR
         assert deleter.receive().results[0].error_code == NOT_COORDINATOR
         assert client.committed() == {("t", 0): (2, "")}
@@ -490,6 +501,129 @@ def test_groups_are_not_served_before_they_are_loaded_at_the_start(tmp_path: Pat
 
 
 # -- what is left of a leadership
+
+
+@pytest.mark.parametrize("call", ["a commit", "a commit in a transaction", "a deletion of offsets", "a description"])
+def test_a_request_that_has_waited_while_the_leadership_ended_looks_for_the_next_coordinator(
+    stage: Stage, call: str
+) -> None:
+    """Some wait after they have got the shard. It is freed then, but that does not mean that the member is gone."""
+    name, member = TopicPartition("t", 0), MemberId("m", None, 1)
+    offsets = {name: CommittedOffset(1, -1, "", 0)}
+    with stage.client() as client:
+        assert client.commit(1) == ErrorCode.NONE
+        shard = stage.thread.look(lambda broker: broker.coordinator.shard("g"))
+        stage.elect(THEIRS)
+        until(lambda: not stage.thread.look(lambda _: shard.all_groups()), "the groups to be freed")
+
+        async def use() -> None:
+            if call == "a commit":
+                await shard.commit_offsets("g", member, offsets)
+            elif call == "a commit in a transaction":
+                await shard.commit_in_transaction("g", member, (77, 0), offsets)
+            elif call == "a deletion of offsets":
+                await shard.delete_offsets("g", [name])
+            else:
+                shard.group("g")
+
+        with pytest.raises(KafkaError) as caught:
+            stage.thread.run(use())
+        assert caught.value.code is NOT_COORDINATOR
+
+
+def test_a_commit_in_a_transaction_that_is_verified_while_the_leadership_ends_is_not_taken_for_a_late_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ILLEGAL_GENERATION would make the producer abort, and the consumer give up its partitions."""
+    broker = stage.thread.broker
+    row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=77,
+        producer_epoch=0,
+        generation_id=1,
+        member_id="m",
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[row])],
+    )
+    with stage.client() as client:
+        assert client.commit(1) == ErrorCode.NONE
+        shard = stage.thread.look(lambda broker: broker.coordinator.shard("g"))
+
+        async def verify(_: str, producer: Producer, partitions: list[Partition]) -> dict[TopicPartition, int]:
+            stamps = {each.name: each.verification_stamp(producer.producer_id) for each in partitions}
+            await elect(broker, THEIRS, index_of(broker, "g"))
+            await shard.free()
+            return stamps
+
+        monkeypatch.setattr(broker.transactions.verifier, "verify", verify)
+        assert client.ask(request, 3).topics[0].partitions[0].error_code == NOT_COORDINATOR
+
+
+def test_a_deletion_of_offsets_that_waits_while_the_leadership_ends_is_rejected(slow_stage: Stage, disk: Disk) -> None:
+    stage = slow_stage
+    rows = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
+    with stage.client() as committer, stage.client() as deleter, stage.client() as client:
+        assert client.commit(1) == ErrorCode.NONE
+        began = disk.began
+        disk.gate.clear()
+        committer.send(commit_request("g", "t", 2), 8)
+        until(lambda: disk.began > began, "the fsync to begin")
+        deleter.send(OffsetDeleteRequest(group_id="g", topics=rows), 0)
+        assert not deleter.has_answer(0.1)
+        stage.elect(THEIRS)
+        disk.gate.set()
+        assert deleter.receive().error_code == NOT_COORDINATOR, "nothing was deleted"
+
+
+@pytest.mark.parametrize("what", ["offsets", "group"])
+def test_what_was_deleted_in_the_log_is_deleted_although_it_was_not_replicated_in_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Otherwise it would be there until the next leader replays the log."""
+    append = leadership.Leadership.append
+
+    def append_too_late(self: leadership.Leadership, *arguments: Any) -> Any:
+        append(self, *arguments)
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+        return future
+
+    rows = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
+    with stage.client() as client:
+        assert client.commit(1) == ErrorCode.NONE
+        with monkeypatch.context() as patch:
+            patch.setattr(leadership.Leadership, "append", append_too_late)
+            if what == "offsets":
+                code = client.ask(OffsetDeleteRequest(group_id="g", topics=rows), 0).error_code
+            else:
+                code = client.delete()
+        assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert client.committed() == {}
+        assert client.groups() == ({"g"} if what == "offsets" else set())
+        assert client.commit(2) == ErrorCode.NONE
+        stage.elect(THEIRS)
+        stage.elect(OURS)
+        assert client.committed() == {("t", 0): (2, "")}
+
+
+@pytest.mark.parametrize("what", ["offsets", "group"])
+def test_what_could_not_be_deleted_in_the_log_stays(stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    def fail(*_: object) -> None:
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    rows = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
+    with stage.client() as client:
+        assert client.commit(1) == ErrorCode.NONE
+        with monkeypatch.context() as patch:
+            patch.setattr(leadership.Leadership, "append", fail)
+            if what == "offsets":
+                code = client.ask(OffsetDeleteRequest(group_id="g", topics=rows), 0).error_code
+            else:
+                code = client.delete()
+        assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert client.committed() == {("t", 0): (1, "")}
+        assert client.commit(2) == ErrorCode.NONE, "the group is not dead"
 
 
 def test_nothing_of_a_group_stays_in_memory_after_its_leadership(stage: Stage) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skylog.broker import consumer_groups
+from skylog.broker import Broker, consumer_groups
 from skylog.broker.group_log import GroupLog
 from skylog.errors import ErrorCode, KafkaError
+from skylog.groups.consumer import ASSIGNORS, patterns
 from skylog.protocol.consumer_group_describe import ConsumerGroupDescribeRequest
 from skylog.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, OwnedTopicPartitions
 from skylog.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -63,9 +67,19 @@ class Consumer:
 
     def beat(self) -> int:
         """Send a heartbeat with all that it owns, a full one at first and after an error. Return the error code."""
+        self.begin()
+        return self.end()
+
+    def begin(self) -> None:
+        """Send the heartbeat of `beat`."""
         rows = [OwnedTopicPartitions(topic_id=key, partitions=numbers) for key, numbers in self.owned.items()]
         first = {"rebalance_timeout_ms": 60_000, **self._first} if self._says_all else {}
-        answer = self.send(topic_partitions=rows, **first)
+        request = {"group_id": "g", "member_id": self.member_id, "member_epoch": self.epoch, **first}
+        self._client.send(ConsumerGroupHeartbeatRequest(**request, topic_partitions=rows), 1)
+
+    def end(self) -> int:
+        """Wait for the answer to what `begin` has sent. Return the error code."""
+        answer = self._client.receive()
         self._says_all = answer.error_code != 0
         if answer.error_code == 0:
             self.epoch = answer.member_epoch
@@ -94,6 +108,14 @@ def connect(broker: BrokerProcess | BrokerThread) -> GroupClient:
 
 
 def commit(client: GroupClient, member: Consumer, offset: int, epoch: int | None = None, version: int = 9) -> int:
+    begin_commit(client, member, offset, epoch, version)
+    code: int = client.receive().topics[0].partitions[0].error_code
+    return code
+
+
+def begin_commit(
+    client: GroupClient, member: Consumer, offset: int, epoch: int | None = None, version: int = 9
+) -> None:
     row = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
     request = OffsetCommitRequest(
         group_id="g",
@@ -101,8 +123,58 @@ def commit(client: GroupClient, member: Consumer, offset: int, epoch: int | None
         member_id=member.member_id,
         topics=[OffsetCommitRequestTopic(name="t", partitions=[row])],
     )
-    code: int = client.ask(request, version).topics[0].partitions[0].error_code
-    return code
+    client.send(request, version)
+
+
+def members(thread: BrokerThread) -> list[str]:
+    """The members of the group, without a tick."""
+
+    def look(broker: Broker) -> list[str]:
+        (group,) = broker.coordinator.shard("g").all_groups()
+        return list(group.members)
+
+    return thread.look(look)
+
+
+class Work:
+    """Work in the thread: it is counted, and waits at a gate."""
+
+    def __init__(self, does: Callable[..., Any]) -> None:
+        self._does = does
+        self.gate = threading.Event()
+        self.gate.set()
+        self.began = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.began += 1
+        assert self.gate.wait(20)
+        return self._does(*arguments)
+
+
+@pytest.fixture
+def assigning(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
+    """All assignments, which are computed in the thread."""
+    work = Work(ASSIGNORS["uniform"])
+    monkeypatch.setitem(ASSIGNORS, "uniform", work)
+    monkeypatch.setattr(consumer_groups, "LARGE_ASSIGNMENT", 0)
+    yield work
+    work.gate.set()
+
+
+@pytest.fixture
+def matching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
+    """All matches of patterns."""
+    work = Work(patterns.match)
+    monkeypatch.setattr(patterns, "match", work)
+    yield work
+    work.gate.set()
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    disk = Disk()
+    yield disk
+    disk.gate.set()
 
 
 def describe(client: GroupClient, version: int = 1) -> Any:
@@ -307,8 +379,7 @@ def test_a_group_moves_with_the_leadership_of_its_partition(tmp_path: Path) -> N
         assert (a.epoch, a.count) == (1, PARTITIONS)
 
 
-def test_no_response_comes_before_the_change_is_stored(tmp_path: Path) -> None:
-    disk = Disk()
+def test_no_response_comes_before_the_change_is_stored(tmp_path: Path, disk: Disk) -> None:
     settings = {**SETTINGS, "log.flush.interval.messages": "1"}
     with BrokerThread(tmp_path / "data", settings, disk.open_file) as thread, connect(thread) as client:
         a = Consumer(client)
@@ -351,6 +422,128 @@ def test_a_change_that_could_not_be_stored_is_stored_with_the_next_one(
     with BrokerThread(data_dir, SETTINGS) as thread, connect(thread) as client:
         until(lambda: describe(client).error_code == 0, "the group to be loaded")
         assert describe(client) == before
+
+
+SLOW = {**SETTINGS, "log.flush.interval.messages": "1"}  # with a disk that the test stops
+
+
+def test_a_dead_member_is_removed_while_others_commit(tmp_path: Path, disk: Disk) -> None:
+    """In a busy group, something is being stored at any time."""
+    settings = {**SLOW, "group.consumer.session.timeout.ms": "500"}
+    with BrokerThread(tmp_path / "data", settings, disk.open_file) as thread, connect(thread) as client:
+        a = Consumer(client)
+        settle(a)
+        began = disk.began
+        disk.gate.clear()
+        begin_commit(client, a, 5)
+        until(lambda: disk.began > began, "the fsync to begin")
+        until(lambda: not members(thread), "the member to expire")
+        disk.gate.set()
+        assert client.receive().topics[0].partitions[0].error_code == 0
+
+
+def test_a_member_does_not_expire_while_its_response_waits_for_the_disk(tmp_path: Path, disk: Disk) -> None:
+    settings = {**SLOW, "group.consumer.session.timeout.ms": "500"}
+    with BrokerThread(tmp_path / "data", settings, disk.open_file) as thread, connect(thread) as client:
+        a = Consumer(client)
+        began = disk.began
+        disk.gate.clear()
+        a.begin()
+        until(lambda: disk.began > began, "the fsync to begin")
+        time.sleep(0.8)  # longer than the session
+        assert members(thread) == [a.member_id]
+        disk.gate.set()
+        assert a.end() == 0
+        assert a.beat() == 0
+        until(lambda: not members(thread), "the member to expire")
+
+
+def test_an_update_of_another_member_is_no_failed_store(tmp_path: Path, disk: Disk, assigning: Work) -> None:
+    """A heartbeat with nothing to store waits for the log. Meanwhile another member joins, which is not stored yet."""
+    with (
+        BrokerThread(tmp_path / "data", SLOW, disk.open_file) as thread,
+        connect(thread) as one,
+        connect(thread) as two,
+        connect(thread) as three,
+    ):
+        a, b = Consumer(one), Consumer(two)
+        settle(a)
+        began = disk.began
+        disk.gate.clear()
+        begin_commit(three, a, 5)
+        until(lambda: disk.began > began, "the fsync to begin")
+        a.begin()
+        assert not one.has_answer(0.1)
+        assigning.gate.clear()
+        computed = assigning.began
+        b.begin()
+        until(lambda: assigning.began > computed, "the assignment to be computed")
+        disk.gate.set()
+        assert a.end() == 0
+        assigning.gate.set()
+        assert b.end() == 0
+        assert three.receive().topics[0].partitions[0].error_code == 0
+
+
+def test_members_that_join_while_an_assignment_is_computed_share_the_next_one(tmp_path: Path, assigning: Work) -> None:
+    with BrokerThread(tmp_path / "data", SETTINGS) as thread, contextlib.ExitStack() as stack:
+        first, *others = (Consumer(stack.enter_context(connect(thread))) for _ in range(PARTITIONS))
+        assigning.gate.clear()
+        first.begin()
+        until(lambda: assigning.began == 1, "the assignment to be computed")
+        for each in others:
+            each.begin()
+        until(lambda: len(members(thread)) == PARTITIONS, "all to join")
+        assigning.gate.set()
+        for each in (first, *others):
+            assert each.end() == 0
+        assert assigning.began == 2
+        settle(first, *others)
+        assert [each.count for each in (first, *others)] == [1] * PARTITIONS
+        assert assigning.began == 2
+
+
+def test_members_share_one_match_of_their_pattern(tmp_path: Path, matching: Work) -> None:
+    with BrokerThread(tmp_path / "data", SETTINGS) as thread, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect(thread)) for _ in range(3)]
+        consumers = [Consumer(client, topics=None, subscribed_topic_regex="t.*") for client in clients]
+
+        def beat(matches: int) -> None:
+            """Send the heartbeats of all members at once."""
+            matching.began = 0
+            matching.gate.clear()
+            for each in consumers:
+                each.begin()
+            until(lambda: matching.began, "a match")
+            assert not any(client.has_answer(0.1) for client in clients)
+            matching.gate.set()
+            for each in consumers:
+                assert each.end() == 0
+            assert matching.began == matches
+
+        beat(1)  # as they join
+        settle(*consumers)
+        create_topic(clients[0], "t2", 3)
+        beat(1)  # as the topics have changed
+        settle(*consumers)
+        assert [each.count for each in consumers] == [3, 3, 3]
+        assert matching.began == 1
+
+
+def test_a_heartbeat_whose_pattern_is_matched_while_the_leadership_ends_looks_for_the_next_coordinator(
+    tmp_path: Path, matching: Work
+) -> None:
+    with BrokerThread(tmp_path / "data", SETTINGS) as thread, connect(thread) as client:
+        a = Consumer(client, topics=None, subscribed_topic_regex="t.*")
+        settle(a)
+        create_topic(client, "t2", 3)
+        matching.gate.clear()
+        began = matching.began
+        a.begin()
+        until(lambda: matching.began > began, "the match")
+        thread.run(elect(thread.broker, THEIRS, index_of(thread.broker, "g")))
+        matching.gate.set()
+        assert a.end() == ErrorCode.NOT_COORDINATOR
 
 
 def test_a_large_assignment_is_computed_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,18 @@
 Memory changes first, and what has changed is stored before the response is sent. If that fails, the change stays in
 memory and is stored with the next one; no response has told anyone of it.
 
-Regular expressions are matched, and large assignments computed, in a thread.
+Regular expressions are matched, and large assignments computed, in a thread. Requests that need the same wait for one
+computation, and then look whether another one is necessary.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from skylog.broker.group_log import BATCH_BYTES, GroupLog
 from skylog.broker.time_slice import cooperatively
@@ -29,6 +31,7 @@ from skylog.groups import (
 )
 from skylog.groups.consumer import (
     ASSIGNORS,
+    ConsumerMember,
     Heartbeat,
     HeartbeatResponse,
     ResolvedPattern,
@@ -77,6 +80,8 @@ class ConsumerGroupRequests:
         self._now_ms = now_ms
         self._failed = failed
         self._storing: set[asyncio.Task[None]] = set()
+        self._matching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by group, while in use
+        self._assigning: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # -- members of the consumer protocol
 
@@ -87,22 +92,27 @@ class ConsumerGroupRequests:
         """
         if leaves(heartbeat):
             return await self._leave(self._existing(group_id), heartbeat)
-        topics = self._broker.metadata.image.topics
-        matched = await self._match_patterns(group_id, heartbeat.pattern, topics, rights)
+        topics, matched = await self._match_patterns(group_id, heartbeat.pattern, rights)
         group = self._group_of(group_id, heartbeat)
         group.update(heartbeat, topics, self._now_ms(), matched)
         self._adopt(group)
         await self._assign(group)
         response = group.respond(heartbeat, self._now_ms())
-        await self._store(group)
-        self._restart_session(group, response.member_id)
+        await self._store_answer(group, group.members[response.member_id])
         return response
 
-    def _restart_session(self, group: ConsumerGroup, member_id: str) -> None:
-        """Start the session with the response, which may have waited for the log."""
-        member = group.members.get(member_id)
-        if member is not None:
-            group.touch(member, self._now_ms())
+    async def _store_answer(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """Store what has changed before a member is answered. Its session starts with the response. Raises KafkaError.
+
+        Meanwhile the member does not time out: it waits for the log.
+        """
+        member.answering += 1
+        try:
+            await self._store(group)
+        finally:
+            member.answering -= 1
+        if (present := group.members.get(member.member_id)) is not None:
+            group.touch(present, self._now_ms())
 
     async def _leave(self, group: ConsumerGroup, heartbeat: Heartbeat) -> HeartbeatResponse:
         response = group.leave(heartbeat)
@@ -143,20 +153,41 @@ class ConsumerGroupRequests:
     # -- work in threads
 
     async def _match_patterns(
-        self, group_id: str, new: str | None, topics: Topics, rights: Rights | None
-    ) -> ResolvedPattern:
-        """Match the patterns of a group again if topics or rules have changed. Return the topics of the pattern `new`.
+        self, group_id: str, new: str | None, rights: Rights | None
+    ) -> tuple[Topics, ResolvedPattern]:
+        """Match the patterns of a group again if topics or rules have changed.
 
-        As in Kafka, members with the same pattern share its topics: those that the member may see that has caused it.
+        Return the present topics, and those of the pattern `new` if the group does not know it yet. As in Kafka,
+        members with the same pattern share its topics: those that the member may see that has caused it.
         """
+        topics = self._broker.metadata.image.topics
+        if not self._unmatched(group_id, new, topics, _epoch_of(rights)):
+            return topics, patterns.NO_MATCHES
+        async with _lock(self._matching, group_id):
+            self._log.check_leadership()
+            topics, epoch = self._broker.metadata.image.topics, _epoch_of(rights)
+            found: dict[str, ResolvedPattern] = {}
+            # Members may come and go meanwhile, and their patterns with them.
+            while unmatched := self._unmatched(group_id, new, topics, epoch) - found.keys():
+                for pattern in unmatched:
+                    found[pattern] = await self._match(pattern, topics, rights)
+                self._log.check_leadership()
+            group = self._groups.find(group_id)
+            if isinstance(group, ConsumerGroup) and found:
+                group.resolve(found, epoch)
+        # The caller updates the group at once. So those who wait for the lock see that this is done.
+        return topics, found.get(new or "", patterns.NO_MATCHES)
+
+    def _unmatched(self, group_id: str, new: str | None, topics: Topics, rules_epoch: int) -> set[str]:
+        """Return the patterns to match: those of a group that are out of date, and `new` if it is unknown."""
         group = self._groups.find(group_id)
-        known: Collection[str] = ()
+        unmatched, known = set[str](), set[str]()
         if isinstance(group, ConsumerGroup):
-            known = group.patterns
-            epoch = 0 if rights is None else rights.epoch
-            if old := group.patterns_older_than(topics, epoch):
-                group.resolve({pattern: await self._match(pattern, topics, rights) for pattern in old}, epoch)
-        return await self._match(new, topics, rights) if new and new not in known else patterns.NO_MATCHES
+            unmatched.update(group.patterns_older_than(topics, rules_epoch))
+            known.update(group.patterns)
+        if new and new not in known:
+            unmatched.add(new)
+        return unmatched
 
     async def _match(self, pattern: str, topics: Topics, rights: Rights | None) -> ResolvedPattern:
         now_ms = self._broker.clock.now_ms()
@@ -169,16 +200,20 @@ class ConsumerGroupRequests:
 
     async def _assign(self, group: ConsumerGroup) -> None:
         """Replace the target assignment if it is older than the group epoch."""
-        epoch, given = group.epoch, group.assignment_input(self._broker.metadata.image.topics)
-        if given is None:
+        if group.target_epoch >= group.epoch:
             return
-        assign = ASSIGNORS[group.assignor]
-        limit = LARGE_WITH_RACKS if given.racks else LARGE_ASSIGNMENT
-        if len(given.subscribers) + sum(given.counts.values()) <= limit:
-            targets = assign(given)
-        else:
-            targets = await asyncio.get_running_loop().run_in_executor(self._broker.assigner, assign, given)
-        group.set_target(epoch, targets)
+        async with _lock(self._assigning, group.group_id):
+            self._log.check_leadership()
+            epoch, given = group.epoch, group.assignment_input(self._broker.metadata.image.topics)
+            if given is None:
+                return
+            assign = ASSIGNORS[group.assignor]
+            limit = LARGE_WITH_RACKS if given.racks else LARGE_ASSIGNMENT
+            if len(given.subscribers) + sum(given.counts.values()) <= limit:
+                targets = assign(given)
+            else:
+                targets = await asyncio.get_running_loop().run_in_executor(self._broker.assigner, assign, given)
+            group.set_target(epoch, targets)
 
     # -- members of the classic protocol
 
@@ -192,8 +227,7 @@ class ConsumerGroupRequests:
         await self._assign(group)
         topics = self._broker.metadata.image.topics
         response = classic_members.respond_to_join(group, member_id, request, topics, None, self._now_ms())
-        await self._store(group)
-        self._restart_session(group, member_id)
+        await self._store_answer(group, group.members[member_id])
         self._downgrade(group)  # if it has replaced the last member of the consumer protocol
         return response
 
@@ -208,7 +242,7 @@ class ConsumerGroupRequests:
             response = classic_members.sync(group, *identity, names, None, now_ms, protocol_type, protocol)
         finally:
             self._schedule(group)
-        await self._store(group)
+        await self._store_answer(group, group.members[member.member_id])
         return response
 
     def heartbeat_classic(self, group: ConsumerGroup, member: MemberId) -> None:
@@ -256,9 +290,7 @@ class ConsumerGroupRequests:
     # -- time
 
     def tick(self, group: ConsumerGroup, now_ms: int) -> None:
-        """Remove members whose time is over. Not while a response to one of them waits for the log."""
-        if self._log.has_in_flight(group.group_id):
-            return
+        """Remove members whose time is over."""
         for member in group.tick(now_ms):
             logger.info("group %s: member %s has timed out", group.group_id, member.member_id)
         if group.changes:
@@ -271,12 +303,14 @@ class ConsumerGroupRequests:
 
     async def _store(self, group: ConsumerGroup) -> None:
         """Store what has changed, and wait until that and everything before it is committed. Raises KafkaError."""
+        self._log.check_leadership()
         if self._groups.find(group.group_id) is not group:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group has changed its protocol meanwhile")
         self._schedule(group)
         if not group.changes:
+            failed_stores = group.failed_stores
             await self._log.wait_for_earlier(group.group_id)
-            if group.changes:
+            if group.failed_stores > failed_stores:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "an earlier change could not be stored")
             return
         changes = group.take_changes()
@@ -286,7 +320,7 @@ class ConsumerGroupRequests:
             self._append(earlier)
             await self._log.store(group.group_id, last)  # what is before it in the log is committed before it
         except BaseException:
-            group.changes.put_back(changes)
+            group.put_back(changes)
             raise
 
     def _append(self, batches: Iterable[Sequence[StoredRecord]]) -> None:
@@ -311,6 +345,19 @@ class ConsumerGroupRequests:
         except KafkaError as error:
             self._failed()
             logger.warning("cannot store a consumer group: %s", error)
+
+
+def _epoch_of(rights: Rights | None) -> int:
+    """Return the present epoch of the rules of access."""
+    return 0 if rights is None else rights.epoch
+
+
+def _lock(locks: WeakValueDictionary[str, asyncio.Lock], group_id: str) -> asyncio.Lock:
+    """Return the lock of a group, which is forgotten when nobody holds it or waits for it."""
+    lock = locks.get(group_id)
+    if lock is None:
+        lock = locks[group_id] = asyncio.Lock()
+    return lock
 
 
 def _batches(records: Sequence[StoredRecord]) -> Iterator[list[StoredRecord]]:

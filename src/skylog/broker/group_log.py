@@ -25,7 +25,8 @@ class GroupLog:
 
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
-        self._in_flight: dict[str, list[asyncio.Future[None]]] = {}  # appends that are not applied yet, by group
+        # The last append of each group that is not applied yet. Each ends after the one before it, so one is enough.
+        self._in_flight: dict[str, asyncio.Future[None]] = {}
 
     async def store(
         self,
@@ -43,27 +44,31 @@ class GroupLog:
         waiting = self.append(records, producer)
         if appended is not None:
             appended()
-        in_flight = self._in_flight.get(group_id)
-        if waiting is None and not in_flight:
+        previous = self._in_flight.get(group_id)
+        if waiting is None and previous is None:
             return
-        if in_flight is None:
-            in_flight = self._in_flight[group_id] = []
-        earlier = tuple(in_flight)
         applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        in_flight.append(applied)
+        self._in_flight[group_id] = applied
         try:
             if waiting is not None:
                 await waiting
         except KafkaError as error:
             raise self._for_members(error) from error
         finally:
-            if earlier:
-                await asyncio.wait(earlier)
-            # The caller applies the change before anything that waits for this future runs.
-            applied.set_result(None)
-            in_flight.remove(applied)
-            if not in_flight:
-                self._in_flight.pop(group_id, None)
+            try:
+                if previous is not None and not previous.done():
+                    await asyncio.wait((previous,))
+            finally:
+                if previous is None or previous.done():
+                    # The caller applies the change before anything that waits for this future runs.
+                    self._applied(group_id, applied)
+                else:  # the wait was cancelled, and later appends wait only for this one
+                    previous.add_done_callback(lambda _: self._applied(group_id, applied))
+
+    def _applied(self, group_id: str, applied: asyncio.Future[None]) -> None:
+        applied.set_result(None)
+        if self._in_flight[group_id] is applied:
+            del self._in_flight[group_id]
 
     def has_in_flight(self, group_id: str) -> bool:
         """Whether records of a group are stored that are not applied yet."""
@@ -71,8 +76,13 @@ class GroupLog:
 
     async def wait_for_earlier(self, group_id: str) -> None:
         """Wait until the appends that are in flight now are committed and applied, or have failed."""
-        if in_flight := self._in_flight.get(group_id):
-            await asyncio.wait(tuple(in_flight))
+        if (last := self._in_flight.get(group_id)) is not None:
+            await asyncio.wait((last,))
+
+    def check_leadership(self) -> None:
+        """Raise NOT_COORDINATOR if the leadership is over."""
+        if self._leadership.is_over:
+            raise not_coordinator()
 
     def append(
         self, records: Sequence[StoredRecord], producer: ProducerIdAndEpoch | None = None

@@ -94,7 +94,11 @@ class GroupShard:
     # -- groups
 
     def group(self, group_id: str) -> AnyGroup | None:
-        """Return a group after running its due work, None if there is no such group."""
+        """Return a group after running its due work, None if there is no such group. Raises NOT_COORDINATOR.
+
+        Requests that wait between finding the shard and using it may find it freed.
+        """
+        self._log.check_leadership()
         group = self._groups.find(group_id)
         if group is not None and group.next_tick_ms is not None:
             self._tick(group, self._now_ms())
@@ -181,11 +185,19 @@ class GroupShard:
     async def delete(self, group_id: str) -> None:
         """Delete a group that has no members.
 
-        The group is dead immediately, so that no client can join or commit while the deletion is being stored.
+        The group is dead immediately, so that no client can join or commit while the deletion is being stored. If that
+        fails, but the tombstones are in the log, the group is deleted all the same.
         """
         self.group(group_id)
         group = self._groups.check_deletable(group_id)
         group.begin_deletion()
+        is_appended = False
+
+        def appended() -> None:
+            nonlocal is_appended
+            is_appended = True
+            self._pending.replace(group_id, pending)
+
         try:
             await self._log.wait_for_earlier(group_id)  # offsets in them are to be deleted, too
             names = tuple({**self._groups.offsets_of(group_id), **dict.fromkeys(self._pending.of_group(group_id))})
@@ -193,11 +205,13 @@ class GroupShard:
             pending = self._pending.of_group(group_id).difference(self._groups.offsets_of(group_id))
             records = [self._groups.offset_record(group_id, name, None) for name in pending]
             records += self._groups.deletion_records(group_id)
-            await self._log.store(group_id, records, appended=partial(self._pending.replace, group_id, pending))
-        except BaseException:
-            group.cancel_deletion()
-            raise
-        self._groups.remove(group_id)
+            await self._log.store(group_id, records, appended=appended)
+        finally:
+            # A tombstone that is late is in the log all the same, and the next leader replays it.
+            if is_appended and not self._leadership.is_over:
+                self._groups.remove(group_id)
+            else:
+                group.cancel_deletion()
 
     # -- offsets
 
@@ -310,6 +324,7 @@ class GroupShard:
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         await self._log.wait_for_earlier(group_id)
+        self._log.check_leadership()
         busy = group.subscribed_topics()
         if busy is None:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)

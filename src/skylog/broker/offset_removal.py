@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skylog.broker.group_log import BATCH_BYTES, GroupLog
@@ -47,11 +46,25 @@ class OffsetRemoval:
         self.under_way: set[asyncio.Task[None]] = set()
 
     async def remove(self, group_id: str, names: Sequence[TopicPartition]) -> None:
-        """Delete offsets of a group. Raises KafkaError."""
+        """Delete offsets of a group. Raises KafkaError. Then those whose tombstones are in the log are deleted, too."""
         for part in _parts(group_id, names):
-            records = [self._groups.offset_record(group_id, name, None) for name in part]
-            await self._log.store(group_id, records, appended=partial(self._pending.replace, group_id, part))
-            self._groups.remove_offsets(group_id, part)
+            await self._remove_part(group_id, part)
+
+    async def _remove_part(self, group_id: str, names: Sequence[TopicPartition]) -> None:
+        is_appended = False
+
+        def appended() -> None:
+            nonlocal is_appended
+            is_appended = True
+            self._pending.replace(group_id, names)
+
+        records = [self._groups.offset_record(group_id, name, None) for name in names]
+        try:
+            await self._log.store(group_id, records, appended=appended)
+        finally:
+            # A tombstone that is late is in the log all the same, and the next leader replays it.
+            if is_appended and not self._leadership.is_over:
+                self._groups.remove_offsets(group_id, names)
 
     # -- expiry
 

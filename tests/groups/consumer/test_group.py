@@ -69,6 +69,21 @@ def test_a_member_without_heartbeats_is_removed_after_the_session_timeout() -> N
     assert driver.error(Heartbeat("b", b.epoch)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_member_that_is_being_answered_does_not_time_out_but_others_do() -> None:
+    driver = GroupDriver()
+    driver.settle(driver.join("a"), driver.join("b"))
+    member = driver.group.members["a"]
+    member.answering = 2
+    driver.pass_ms(SESSION_MS)
+    assert list(driver.group.members) == ["a"]
+    for _ in range(2):
+        assert driver.group.next_tick_ms is not None
+        assert driver.group.next_tick_ms > driver.now_ms, "nothing can be done before"
+        member.answering -= 1
+        driver.pass_ms(driver.group.next_tick_ms - driver.now_ms)
+    assert not driver.group.members
+
+
 def test_a_member_that_does_not_revoke_in_time_is_removed() -> None:
     driver = GroupDriver()
     a = driver.join("a")
@@ -221,6 +236,16 @@ def test_a_static_member_that_returns_while_an_assignment_is_computed_is_assigne
     again = replace(a, member_id="a2", epoch=response.epoch, owned=response.assigned or NONE)
     again, b = driver.settle(again, b)
     assert (again.count, b.count) == (4, 4)
+
+
+def test_a_late_heartbeat_does_not_bring_a_static_member_back_that_has_left() -> None:
+    driver = GroupDriver()
+    a = driver.join("a", instance_id="one")
+    driver.leave(a, LEAVE_STATIC_EPOCH)
+    late = Heartbeat("a", a.epoch, "one", None, REBALANCE_MS, frozenset({"t"}), None, None, a.owned)
+    assert driver.error(late) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert driver.group.members["a"].has_left
+    assert driver.join("a2", instance_id="one").owned == a.owned
 
 
 def test_a_static_member_that_does_not_return_is_removed_after_its_session() -> None:

@@ -44,6 +44,7 @@ from skylog.groups.consumer.state import ConsumerGroupState
 from skylog.groups.consumer.topics import NO_BROKER_RACKS, NO_TOPICS, BrokerRacks, Topics, metadata_hash, racks_of
 
 CONSUMER: Final = "consumer"
+ANSWERING_TICK_MS: Final = 100  # from one tick to the next while a member is being answered whose time would be over
 
 
 class ConsumerGroup:
@@ -68,6 +69,7 @@ class ConsumerGroup:
         self._rules_epoch = 0  # under which they were resolved
         self.roster = ConsumerRoster()
         self.changes = Changes()
+        self.failed_stores = 0  # how often changes were put back
         self.next_tick_ms: int | None = None  # as in `groups.group.Group`
         self._seen_epoch = epoch  # the last one that was stored, or that an assignment is computed for
         self._topics: Topics = NO_TOPICS  # those that `metadata_hash` was last compared with
@@ -335,16 +337,17 @@ class ConsumerGroup:
     # -- time
 
     def tick(self, now_ms: int) -> list[ConsumerMember]:
-        """Remove the members whose session or rebalance timeout is over, and return them.
+        """Remove the members whose session or rebalance timeout is over, and return them. Not those being answered.
 
         Call it at `next_tick_ms`, and before any other access to the group.
         """
         if self.next_tick_ms is None or now_ms < self.next_tick_ms:
             return []
-        late = [each for each in self.members.values() if min(each.deadlines_ms()) <= now_ms]
+        late = [each for each in self.members.values() if not each.answering and min(each.deadlines_ms()) <= now_ms]
         for member in late:
             self.remove(member)
-        self.next_tick_ms = min(self.roster.deadlines_ms(), default=None)
+        next_ms = min(self.roster.deadlines_ms(), default=None)
+        self.next_tick_ms = now_ms + ANSWERING_TICK_MS if next_ms is not None and next_ms <= now_ms else next_ms
         return late
 
     # -- checks
@@ -416,17 +419,23 @@ class ConsumerGroup:
         self._seen_epoch = self.epoch
         return taken
 
+    def put_back(self, changes: Changes) -> None:
+        """Note changes again that could not be stored."""
+        self.changes.put_back(changes)
+        self.failed_stores += 1
+
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
     """Raise FENCED_MEMBER_EPOCH unless the epoch of a heartbeat is that of the member.
 
     The previous epoch is valid if the member owns nothing that it was not assigned: the response with the new epoch was
-    lost.
+    lost. A static member that has left has no such epoch: it returns with a join.
     """
     current = member.current
     if epoch == current.epoch:
         return
-    was_lost = epoch == current.previous_epoch and owned is not None and includes(current.assigned, owned)
+    is_previous = epoch == current.previous_epoch and epoch < current.epoch
+    was_lost = is_previous and owned is not None and includes(current.assigned, owned)
     if not was_lost:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,

@@ -132,7 +132,8 @@ class ConsumerMember:
     """A member. Times are those of the group's clock; None means that nothing is awaited.
 
     `revokes_until_ms` limits how long partitions may stay unrevoked; `joins_until_ms` and `syncs_until_ms` limit the
-    next step of a member that uses the classic protocol.
+    next step of a member that uses the classic protocol. `answering` is the number of its responses that are being
+    stored. Meanwhile it does not time out.
     """
 
     member_id: str
@@ -142,6 +143,7 @@ class ConsumerMember:
     revokes_until_ms: int | None = None
     joins_until_ms: int | None = None
     syncs_until_ms: int | None = None
+    answering: int = 0
 
     @property
     def classic(self) -> ClassicProtocols | None:
