@@ -194,6 +194,26 @@ def test_all_sessions_together_have_a_bounded_number_of_partitions() -> None:
     assert cache.open(call(), answers(), False, EVICT_AFTER_S) > 0, "in place of the oldest"
 
 
+def test_sessions_do_not_grow_together_beyond_their_bound() -> None:
+    cache = FetchSessions(1000)
+    opened = [cache.open(call(1), answers(), False, 0.0) for _ in range(MAX_ROWS_OF_ALL // MAX_ROWS + 1)]
+    for session_id in opened[:-2]:
+        cache.advance(call(MAX_ROWS, session_id, 1), False, 0.0)
+    with pytest.raises(KafkaError) as raised:
+        cache.advance(call(MAX_ROWS, opened[-2], 1), False, 0.0)
+    assert raised.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    cache.close(opened[0])
+    assert cache.open(call(MAX_ROWS), answers(), False, 0.0) > 0, "in place of the one that was closed"
+
+
+def test_a_session_keeps_no_endless_names(sessions: FetchSessions) -> None:
+    assert sessions.open(call(1, topic="x" * 250), answers(), False, 0.0) == 0
+    session_id = sessions.open(call(1), answers(), False, 0.0)
+    with pytest.raises(KafkaError):
+        sessions.advance(call(1, session_id, 1, topic="x" * 250), False, 0.0)
+    assert len(sessions) == 0
+
+
 def test_partitions_with_records_are_read_last_the_next_time(sessions: FetchSessions) -> None:
     """So that none of them starves if the response is limited."""
     session = sessions.advance(call(0, sessions.open(call(3), answers(3), False, 0.0), 1), False, 0.0)

@@ -17,6 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from skylog.errors import ErrorCode, KafkaError
+from skylog.model import MAX_TOPIC_NAME_LENGTH
 from skylog.protocol.fetch_hot import FetchCall, PartitionAnswer, PartitionCall, TopicAnswers
 
 EVICT_AFTER_S: Final = 120.0
@@ -90,6 +91,7 @@ class FetchSessions:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self._row_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -97,25 +99,28 @@ class FetchSessions:
     def open(self, call: FetchCall, answers: TopicAnswers, uses_ids: bool, now_s: float) -> int:
         """Open a session for a full request and its answers. Return its id, or 0 if there is no room."""
         row_count = sum(len(rows) for _, rows in call.topics)
-        if not 0 < row_count <= MAX_ROWS or not self._make_room(row_count, now_s):
+        if not 0 < row_count <= MAX_ROWS or _has_endless_name(call) or not self._make_room(row_count, now_s):
             return 0
         session_id = random.randint(1, 0x7FFFFFFF)
         while session_id in self._sessions:
             session_id = random.randint(1, 0x7FFFFFFF)
         session = self._sessions[session_id] = FetchSession(session_id, uses_ids, now_s)
-        session.update(call)
+        self._update(session, call)
         session.changed(answers)
         return session_id
 
+    def _update(self, session: FetchSession, call: FetchCall) -> None:
+        self._row_count -= len(session)
+        session.update(call)
+        self._row_count += len(session)
+
     def _make_room(self, row_count: int, now_s: float) -> bool:
         """Evict the least recently used sessions that are old enough. Return whether another session fits."""
-        while (
-            len(self._sessions) >= self._slots or sum(map(len, self._sessions.values())) + row_count > MAX_ROWS_OF_ALL
-        ):
+        while len(self._sessions) >= self._slots or self._row_count + row_count > MAX_ROWS_OF_ALL:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now_s - oldest.last_used_s < EVICT_AFTER_S:
                 return False
-            del self._sessions[oldest.session_id]
+            self.close(oldest.session_id)
         return True
 
     def advance(self, call: FetchCall, uses_ids: bool, now_s: float) -> FetchSession:
@@ -127,8 +132,8 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_ids != uses_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.update(call)
-        if len(session) > MAX_ROWS:
+        self._update(session, call)
+        if len(session) > MAX_ROWS or self._row_count > MAX_ROWS_OF_ALL or _has_endless_name(call):
             self.close(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if session.epoch == _LAST_EPOCH else session.epoch + 1
@@ -137,4 +142,11 @@ class FetchSessions:
         return session
 
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._row_count -= len(session)
+
+
+def _has_endless_name(call: FetchCall) -> bool:
+    """Whether a name is longer than any topic's. A session would keep it."""
+    return any(isinstance(topic, str) and len(topic) > MAX_TOPIC_NAME_LENGTH for topic, _ in call.topics)
