@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from typing import cast
 
 import pytest
 
 from skylog import AsyncConsumer, AsyncProducer
 from skylog.client import BufferFullError, DeliveryError, Position
+from skylog.client.delivery import Delivery
 from skylog.model import TopicPartition
+from skylog.testing import consume
 from tests.client.test_consumer import committed
 from tests.patience import patience
 
@@ -230,3 +233,80 @@ def test_a_start_function_that_fails_raises_where_messages_are_awaited(skylog_bo
     with pytest.raises(TimeoutError, match="the database is away"):
         asyncio.run(run())
     assert time.monotonic() - began < 15  # when it has failed, not when the time is up
+
+
+def test_messages_are_not_lost_if_the_call_that_waits_for_them_is_cancelled(
+    skylog_bootstrap: str, skylog_topic: str
+) -> None:
+    async def run() -> list[str]:
+        async with (
+            AsyncProducer(skylog_bootstrap) as producer,
+            AsyncConsumer(skylog_topic, f"{skylog_topic}-group", skylog_bootstrap) as consumer,
+        ):
+            while not consumer.assignment:
+                await consumer.consume(timeout_s=0.1)
+            waiting = asyncio.create_task(consumer.consume(timeout_s=10))
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            for letter in "abc":
+                await producer.send(skylog_topic, letter)
+            found: list[str] = []
+            while len(found) < 3:
+                found += [message.text() for message in await consumer.consume(timeout_s=1)]
+            await consumer.commit()
+            return found
+
+    assert asyncio.run(asyncio.wait_for(run(), patience(30))) == ["a", "b", "c"]
+
+
+def test_later_messages_do_not_overtake_those_that_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two that wait, the lock is free."""
+    monkeypatch.setattr("skylog.client.aio._FULL_S", 0)
+
+    async def run() -> list[str]:
+        producer = AsyncProducer("127.0.0.1:1")
+        room = 0
+        sent: list[str] = []
+
+        def send(topic: str, value: str, *_: object, **__: object) -> Delivery:
+            if len(sent) >= room:
+                raise BufferFullError("full")
+            sent.append(value)
+            return cast(Delivery, object())
+
+        monkeypatch.setattr(producer._producer, "send", send)
+        async with producer.batch() as batch:
+            waiting = [asyncio.create_task(batch.send("t", letter)) for letter in "abc"]
+            await asyncio.sleep(0.01)
+            room = 10
+            while not sent:  # noqa: ASYNC110 - exactly one turn later
+                await asyncio.sleep(0)
+            await batch.send("t", "d")
+            await asyncio.gather(*waiting)
+            batch.sent.clear()
+        return sent
+
+    assert asyncio.run(run()) == ["a", "b", "c", "d"]
+
+
+def test_a_transaction_whose_beginning_was_cancelled_is_aborted_before_the_next(
+    skylog_bootstrap: str, skylog_topic: str
+) -> None:
+    async def run() -> None:
+        async with AsyncProducer(skylog_bootstrap, transactional_id=f"{skylog_topic}-id") as producer:
+
+            async def transact(value: str) -> None:
+                async with producer.transaction():
+                    await producer.send(skylog_topic, value)
+
+            for _ in range(3):
+                beginning = asyncio.create_task(transact("cancelled"))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                beginning.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await beginning
+            await transact("kept")
+
+    asyncio.run(asyncio.wait_for(run(), patience(60)))
+    assert [message.value for message in consume(skylog_bootstrap, skylog_topic)] == [b"kept"]

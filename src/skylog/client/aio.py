@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -12,6 +13,9 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 from weakref import WeakKeyDictionary
+
+from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka import Message as LibraryMessage
 
 from skylog.client.consumer import CommitMode, Consumer
 from skylog.client.delivery import Delivery, Position
@@ -26,7 +30,12 @@ from skylog.errors import SkylogError
 from skylog.model import TopicPartition
 from skylog.tracing import HeaderPairs
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+_Outgoing = tuple[str, object, object, int | None, HeaderPairs | None, int]
+"""The arguments of `send`: topic, value, key, partition, headers, timestamp_ms."""
 
 AsyncStart = Literal["earliest", "latest"] | Callable[[TopicPartition], int | Awaitable[int | None] | None]
 
@@ -71,8 +80,10 @@ class AsyncProducer:
             config={**_AT_ONCE, **(config or {})},
         )
         self._producer.is_awaited = True
+        self._producer.delivery_kind = _AwaitedDelivery
         self._may_block = callable(partitioner)  # sometimes waits for the broker
         self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = WeakKeyDictionary()
+        self._last_mailbox: _Mailbox | None = None
 
     async def send(
         self,
@@ -90,9 +101,14 @@ class AsyncProducer:
         If the queue is full, `send` waits for up to a minute, then raises BufferFullError; immediately with
         `wait=False`.
         """
-        delivery = await self._queue(topic, value, key, partition, headers, timestamp_ms, wait)
+        mailbox = self._mailbox()
+        message = topic, value, key, partition, headers, timestamp_ms
+        delivery = self._queue_now(mailbox, message, wait) or await self._queue(mailbox, message, wait)
         future: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        delivery.add_done_callback(partial(self._mailbox().post, future))
+        if isinstance(delivery, _AwaitedDelivery):
+            delivery.post_to(mailbox, future)
+        else:
+            delivery.add_done_callback(partial(mailbox.post, future))
         return await future
 
     def offer(
@@ -120,61 +136,74 @@ class AsyncProducer:
         yield batch
         await asyncio.to_thread(self._producer.settle, batch.sent)
 
-    async def _queue(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        headers: HeaderPairs | None,
-        timestamp_ms: int,
-        wait: bool,
-    ) -> Delivery:
-        """Queue a message after those of earlier calls, and wait for room in the queue meanwhile."""
-        send = self._producer.send
-        options: dict[str, Any] = {"headers": headers, "timestamp_ms": timestamp_ms, "wait": False}
-        order = self._mailbox().order
-        if not self._may_block:
-            if not order.locked():
-                try:
-                    return send(topic, value, key, partition=partition, **options)
-                except BufferFullError:
-                    if not wait:
-                        raise
-            elif not wait:
+    def _queue_now(self, mailbox: _Mailbox, message: _Outgoing, wait: bool) -> Delivery | None:
+        """Queue a message, or return None if it has to wait. Raises BufferFullError if it must not `wait`."""
+        if self._may_block:
+            return None
+        if mailbox.waiting:
+            if not wait:
                 raise self._producer.buffer_full(0)
+            return None
+        try:
+            return self._send(message)
+        except BufferFullError:
+            if not wait:
+                raise
+            return None
+
+    async def _queue(self, mailbox: _Mailbox, message: _Outgoing, wait: bool) -> Delivery:
+        """Queue a message after those of earlier calls, and wait for room in the queue meanwhile."""
         deadline = monotonic() + MAX_BLOCK_S
-        async with order:
-            while True:
-                try:
-                    if self._may_block:
-                        return await asyncio.to_thread(send, topic, value, key, partition=partition, **options)
-                    return send(topic, value, key, partition=partition, **options)
-                except BufferFullError:
-                    if not wait:
-                        raise
-                    if monotonic() >= deadline:
-                        raise self._producer.buffer_full(MAX_BLOCK_S) from None
-                await asyncio.sleep(_FULL_S)
+        mailbox.waiting += 1
+        try:
+            async with mailbox.order:
+                while True:
+                    try:
+                        if self._may_block:
+                            return await asyncio.to_thread(self._send, message)
+                        return self._send(message)
+                    except BufferFullError:
+                        if not wait:
+                            raise
+                        if monotonic() >= deadline:
+                            raise self._producer.buffer_full(MAX_BLOCK_S) from None
+                    await asyncio.sleep(_FULL_S)
+        finally:
+            mailbox.waiting -= 1
+
+    def _send(self, message: _Outgoing) -> Delivery:
+        topic, value, key, partition, headers, timestamp_ms = message
+        return self._producer.send(
+            topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms, wait=False
+        )
 
     def _mailbox(self) -> _Mailbox:
         loop = asyncio.get_running_loop()
-        mailbox = self._mailboxes.get(loop)
-        if mailbox is None:
-            mailbox = self._mailboxes[loop] = _Mailbox(loop)
+        mailbox = self._last_mailbox
+        if mailbox is None or mailbox.loop() is not loop:
+            mailbox = self._mailboxes.get(loop)
+            if mailbox is None:
+                mailbox = self._mailboxes[loop] = _Mailbox(loop)
+            self._last_mailbox = mailbox
         return mailbox
 
     @contextlib.asynccontextmanager
     async def transaction(self, *consumers: AsyncConsumer[Any]) -> AsyncIterator[Self]:
         """Send the messages of the block in one transaction; see `Producer.transaction`."""
         block = self._producer.transaction(*(each._consumer for each in consumers))
-        await asyncio.to_thread(block.__enter__)
+        beginning = asyncio.ensure_future(asyncio.to_thread(block.__enter__))
+        try:
+            await _finish(beginning)
+        except asyncio.CancelledError as error:
+            if beginning.exception() is None:  # it has begun, so it must be ended
+                await _finish(asyncio.to_thread(block.__exit__, type(error), error, None))
+            raise
         try:
             yield self
         except BaseException as error:
-            await asyncio.to_thread(block.__exit__, type(error), error, error.__traceback__)
+            await _finish(asyncio.to_thread(block.__exit__, type(error), error, error.__traceback__))
             raise
-        await asyncio.to_thread(block.__exit__, None, None, None)
+        await _finish(asyncio.to_thread(block.__exit__, None, None, None))
 
     async def flush(self, timeout_s: float | None = None) -> int:
         """Send all queued messages and wait for their results, at most `timeout_s`; return how many are left."""
@@ -189,6 +218,18 @@ class AsyncProducer:
 
     async def __aexit__(self, failure: type[BaseException] | None, *_: object) -> None:
         await self.close(None if failure is None else EXIT_S)
+
+
+async def _finish(work: Awaitable[T]) -> T:
+    """Wait for a call in a thread to its end, also if the task is cancelled: a transaction has one call at a time."""
+    running = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled() and (error := running.exception()) is not None:
+            logger.warning("a transaction of a cancelled task failed: %s", error)
+        raise
 
 
 class AsyncBatch:
@@ -210,17 +251,24 @@ class AsyncBatch:
         wait: bool = True,
     ) -> Delivery:
         """Queue a message and return its Delivery. Waits only for room in the queue; see `AsyncProducer.send`."""
-        delivery = await self._producer._queue(topic, value, key, partition, headers, timestamp_ms, wait)
+        producer = self._producer
+        mailbox = producer._mailbox()
+        message = topic, value, key, partition, headers, timestamp_ms
+        delivery = producer._queue_now(mailbox, message, wait) or await producer._queue(mailbox, message, wait)
         self.sent.append(delivery)
         return delivery
 
 
 class _Mailbox:
-    """Passes deliveries from the producer's thread to one event loop, with one call for all that arrive together."""
+    """Passes deliveries from the producer's thread to one event loop, with one call for all that arrive together.
+
+    A delivery may be posted twice: the second time changes nothing.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.order = asyncio.Lock()
-        self._loop = weakref.ref(loop)
+        self.order = asyncio.Lock()  # of the messages that wait for room in the queue
+        self.waiting = 0  # how many do: between two of them, the lock is free
+        self.loop = weakref.ref(loop)
         self._lock = threading.Lock()
         self._posted: list[tuple[asyncio.Future[Position], Delivery]] = []
 
@@ -229,7 +277,7 @@ class _Mailbox:
             self._posted.append((future, delivery))
             if len(self._posted) > 1:
                 return  # a call into the loop is already scheduled
-        loop = self._loop()
+        loop = self.loop()
         try:
             if loop is not None:
                 loop.call_soon_threadsafe(self._resolve)
@@ -248,6 +296,28 @@ class _Mailbox:
                 future.set_result(delivery.result())
             else:
                 future.set_exception(failure)
+
+
+class _AwaitedDelivery(Delivery):
+    """The outcome of a message that an event loop awaits.
+
+    Takes no lock, like `Delivery`: the producer's thread sets the outcome and then looks for the mailbox, while the
+    event loop sets the mailbox and then looks for the outcome. So at least one of them posts it.
+    """
+
+    _future: asyncio.Future[Position]
+    _mailbox: _Mailbox | None = None
+
+    def __call__(self, error: LibraryError | None, message: LibraryMessage) -> None:
+        Delivery.__call__(self, error, message)
+        if self._mailbox is not None:
+            self._mailbox.post(self._future, self)
+
+    def post_to(self, mailbox: _Mailbox, future: asyncio.Future[Position]) -> None:
+        self._future = future
+        self._mailbox = mailbox
+        if self.done():
+            mailbox.post(future, self)
 
 
 class AsyncConsumer(Generic[ValueT]):
@@ -287,9 +357,12 @@ class AsyncConsumer(Generic[ValueT]):
             config=config,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="skylog-consumer")
+        self._running: asyncio.Future[Any] | None = None  # the last call in the thread
 
     async def __aiter__(self) -> AsyncIterator[Message[ValueT]]:
         consumer = self._consumer
+        if self._running is not None and not self._running.done():  # a cancelled call goes on in the thread
+            await asyncio.wait([self._running])
         while not consumer.is_stopped:
             while (message := consumer.take()) is not None:
                 yield message
@@ -297,7 +370,9 @@ class AsyncConsumer(Generic[ValueT]):
 
     async def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message[ValueT]]:
         """Return the next available messages; an empty list if none arrives within `timeout_s`."""
-        return await self._run(self._consumer.consume, max_messages, timeout_s)
+        # They are taken here and not in the thread: a caller that is cancelled meanwhile would lose them.
+        await self._run(self._consumer.wait_for_messages, max_messages, timeout_s)
+        return self._consumer.take_many(max_messages)
 
     async def keep_alive(self) -> None:
         """Stay a member of the group while a message takes long; see `Consumer.keep_alive`."""
@@ -347,7 +422,8 @@ class AsyncConsumer(Generic[ValueT]):
         ):  # the child of a fork does not have the thread; the call raises, or does nothing
             return function(*args)
         self._loop = asyncio.get_running_loop()
-        return await asyncio.shield(self._loop.run_in_executor(self._thread, partial(function, *args)))
+        running = self._running = self._loop.run_in_executor(self._thread, partial(function, *args))
+        return await asyncio.shield(running)
 
     def _call_on_loop(
         self, function: Callable[[TopicPartition], int | Awaitable[int | None] | None], partition: TopicPartition

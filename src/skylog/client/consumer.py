@@ -177,13 +177,22 @@ class Consumer(Generic[ValueT]):
 
     def consume(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message[ValueT]]:
         """Return the next available messages; an empty list if none arrives within `timeout_s`."""
+        self.wait_for_messages(max_messages, timeout_s)
+        return self.take_many(max_messages)
+
+    def wait_for_messages(self, max_messages: int, timeout_s: float) -> None:
+        """Mark all returned messages as processed, and wait until there are others, at most `timeout_s`."""
         self._check_open()
-        ready, tracker = self._inbox.ready, self._tracker
+        ready = self._inbox.ready
         self._finish_current()
         deadline = monotonic() + timeout_s
         self._fill(0, 1 if ready else max_messages)
         while not ready and (left_s := deadline - monotonic()) > 0:
             self._fill(min(left_s, _WAIT_S), max_messages)  # what a callback raises comes after the fill
+
+    def take_many(self, max_messages: int) -> list[Message[ValueT]]:
+        """Return the buffered messages. Never waits."""
+        ready, tracker = self._inbox.ready, self._tracker
         messages = list(islice(ready, max_messages))
         tracker.current = messages
         for _ in messages:

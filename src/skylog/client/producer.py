@@ -94,6 +94,7 @@ class Producer:
         self._audit = audit
         self._starting = threading.Lock()
         self.is_awaited = False  # whether an event loop waits for each result; set before the first message
+        self.delivery_kind = Delivery
         self._engine: Engine | None = None
         self._closed_engine: Engine | None = None  # kept for its counts
         self._partitioner: CustomPartitioner | None = None
@@ -127,7 +128,7 @@ class Producer:
         if IS_AVAILABLE:
             headers = with_current_span(headers)
         if engine.tier is None:
-            delivery = _new(Delivery)  # skips __init__, which costs more than the object
+            delivery = _new(self.delivery_kind)  # skips __init__, which costs more than the object
             delivery._state = engine
             delivery.topic = topic
         else:
