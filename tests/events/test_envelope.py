@@ -13,15 +13,19 @@ from typing import Any
 import orjson
 import pytest
 
-from skylog.events.envelope import Envelope, EventError
+from skylog.events.envelope import Envelope, EventError, EventMessage, fired_event
 
 JOINED = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 JOINED_S = 1_700_000_000.0
 ENVELOPE = Envelope("blog", "web-1")
 
 
+def message(user: object = None, timestamp_ms: int = 1_720_791_474_868, **attributes: Any) -> EventMessage:
+    return ENVELOPE.seal(fired_event("post.show", user, attributes, timestamp_ms))
+
+
 def sealed(user: object = None, **attributes: Any) -> dict[str, Any]:
-    event: dict[str, Any] = orjson.loads(ENVELOPE.seal("post.show", user, attributes, 1_720_791_474_868).value)
+    event: dict[str, Any] = orjson.loads(message(user, **attributes).value)
     return event
 
 
@@ -40,8 +44,8 @@ def test_an_event_has_the_keys_of_the_envelope_and_no_others() -> None:
 
 
 def test_ids_are_unique_and_sort_by_time() -> None:
-    same = {orjson.loads(ENVELOPE.seal("a", None, {}, 5).value)["id"] for _ in range(1000)}
-    later = orjson.loads(ENVELOPE.seal("a", None, {}, 6).value)["id"]
+    same = {orjson.loads(message(timestamp_ms=5).value)["id"] for _ in range(1000)}
+    later = orjson.loads(message(timestamp_ms=6).value)["id"]
     assert len(same) == 1000
     assert later > max(same)
 
@@ -79,12 +83,12 @@ def test_an_object_that_is_no_user_is_refused_with_what_to_do() -> None:
 
 
 def test_the_key_is_the_id_of_the_user() -> None:
-    assert ENVELOPE.seal("a", {"id": 7}, {}, 5).key == b"7"
-    assert ENVELOPE.seal("a", None, {}, 5).key is None
+    assert message({"id": 7}).key == b"7"
+    assert message().key is None
 
 
 def test_the_message_carries_the_time_of_the_event() -> None:
-    assert ENVELOPE.seal("a", None, {}, 5).timestamp_ms == 5
+    assert message(timestamp_ms=5).timestamp_ms == 5
 
 
 class Colour(enum.Enum):

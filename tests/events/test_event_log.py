@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -186,6 +187,36 @@ def test_what_cannot_be_encoded_is_counted_and_logged_and_nothing_more(
     assert events.stats().fired == 4
     assert events.stats().dropped["unencodable"] == 3
     assert "blog_log: 1 unencodable (a: " in caplog.text
+
+
+def test_an_event_is_as_it_was_when_it_was_fired(events: EventLog, producer: FakeProducer) -> None:
+    tags, user = ["a"], SimpleNamespace(id=7, created_at=None)
+    odd = SimpleNamespace(id=["x"])
+    with events.request():
+        events.fire("tagged", user, tags=tags, count=1)
+        events.fire("plain", user, count=1)
+        events.fire("odd", odd)
+        tags.append("b")
+        odd.id.append("y")
+        user.id = 8
+        assert producer.names == []
+    assert [event["attributes"] for event in producer.events] == [{"tags": ["a"], "count": 1}, {"count": 1}, {}]
+    assert [event["user"]["id"] for event in producer.events] == [7, 7, ["x"]]
+
+
+def test_what_cannot_be_encoded_at_the_end_of_a_request_is_dropped_alone(
+    events: EventLog, producer: FakeProducer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with events.request():
+        events.fire("a")
+        events.fire("b", amount=1 << 64)
+        events.fire("c", name="\ud800")
+        events.fire("d")
+        assert (events.stats().fired, events.stats().buffered) == (4, 4)
+    assert producer.names == ["a", "d"]
+    stats = events.stats()
+    assert (stats.fired, stats.handed_over, stats.dropped["unencodable"]) == (4, 2, 2)
+    assert "blog_log: 1 unencodable (b: " in caplog.text
 
 
 def test_what_finds_the_buffer_full_is_counted_and_logged_now_and_then(

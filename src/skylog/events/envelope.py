@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -24,10 +24,29 @@ from skylog.errors import SkylogError
 from skylog.tracing import current_headers
 
 _PLAIN_IDS: Final = (str, int, UUID)
+_CONSTANT: Final = frozenset({str, int, float, bool, type(None), UUID, date, datetime})
 
 
 class EventError(SkylogError):
     """An event that cannot be encoded."""
+
+
+class FiredEvent(NamedTuple):
+    """An event with everything that must be read when it is fired: the user's properties and the current trace."""
+
+    event: str
+    actor: dict[str, Any] | None
+    attributes: Mapping[str, object]
+    timestamp_ms: int
+    headers: list[tuple[str, str | bytes | None]]
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no value can change any more, so that the event may be encoded later."""
+        actor = self.actor
+        return _CONSTANT.issuperset(map(type, self.attributes.values())) and (
+            actor is None or type(actor["id"]) in _CONSTANT
+        )
 
 
 class EventMessage(NamedTuple):
@@ -48,9 +67,9 @@ class Envelope:
         self._application = application
         self._server = server
 
-    def seal(self, event: str, user: object, attributes: Mapping[str, object], timestamp_ms: int) -> EventMessage:
-        """Encode an event. Raises EventError, orjson's TypeError, and anything that `user` or a `__str__` raises."""
-        actor = None if user is None else actor_of(user)
+    def seal(self, fired: FiredEvent) -> EventMessage:
+        """Encode an event. Raises orjson's TypeError, and anything that a `__str__` raises."""
+        event, actor, attributes, timestamp_ms, headers = fired
         value = orjson.dumps(
             {
                 "id": f"{timestamp_ms:012x}{os.urandom(10).hex()}",
@@ -65,7 +84,13 @@ class Envelope:
             orjson.OPT_NON_STR_KEYS,
         )
         key = None if actor is None else str(actor["id"]).encode()
-        return EventMessage(value, key, timestamp_ms, [*current_headers()])
+        return EventMessage(value, key, timestamp_ms, headers)
+
+
+def fired_event(event: str, user: object, attributes: Mapping[str, object], timestamp_ms: int) -> FiredEvent:
+    """Note an event. Raises EventError, and anything that a property of `user` raises."""
+    actor = None if user is None else actor_of(user)
+    return FiredEvent(event, actor, attributes, timestamp_ms, [*current_headers()])
 
 
 def actor_of(user: Any) -> dict[str, Any] | None:

@@ -1,8 +1,8 @@
 """Event tracking: user actions as messages of a topic. Knows neither brokers nor web frameworks.
 
-The events of a request are collected and passed to the producer when the request ends. The producer queues them in a
-bounded buffer and sends them in the background. Only `flush` and `close` wait for a broker, and nothing here raises
-into the application's request.
+The events of a request are collected. When the request ends they are encoded and passed to the producer, which queues
+them in a bounded buffer and sends them in the background. Only `flush` and `close` wait for a broker, and nothing here
+raises into the application's request.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import atexit
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +22,7 @@ from skylog.clock import Clock, SystemClock
 from skylog.errors import SkylogError
 from skylog.events import metrics
 from skylog.events.drops import DropReason, Drops, logger
-from skylog.events.envelope import Envelope, EventMessage
+from skylog.events.envelope import Envelope, EventMessage, FiredEvent, fired_event
 from skylog.events.producer import EventProducer
 from skylog.events.typed_events import TypedEvents
 
@@ -107,20 +107,22 @@ class EventLog:
         `user` is an object with `id` (or `pk`) and `created_at` (or `date_joined`), a mapping with these keys, an id,
         or None. Attributes may be JSON types, dates, UUIDs, enums and dataclasses; other types are converted by `str`.
         """
-        message: EventMessage | None
+        message: FiredEvent | EventMessage | None
+        scope = self._scope.get()
         try:
             if isinstance(event, str):
-                message = self._envelope.seal(event, user, attributes, self._clock.now_ms())
+                message = fired_event(event, user, attributes, self._clock.now_ms())
+                if scope is None or not message.is_constant:
+                    message = self._envelope.seal(message)
             else:
                 message = self._typed.seal(event, user, attributes, self._clock.now_ms())
         except Exception as error:  # properties of the user and methods of attributes are application code
             with self._lock:
                 self._fired += 1
-            self._drops.add(DropReason.UNENCODABLE, error=f"{_name(event)}: {error!r}")
+            self._drop_unencodable(event, error)
             if self._strict and not isinstance(event, str) and isinstance(error, SkylogError):
                 raise
             return
-        scope = self._scope.get()
         with self._lock:
             self._fired += 1
             if message is None:  # it waits for the id of its schema, or was dropped
@@ -128,6 +130,10 @@ class EventLog:
             due = [message] if scope is None else scope.add(message)
         if due:
             self._hand_over(due)
+
+    def _drop_unencodable(self, event: object, error: Exception) -> None:
+        name = event if isinstance(event, str) else type(event).__name__
+        self._drops.add(DropReason.UNENCODABLE, error=f"{name}: {error!r}")
 
     def register(self, *kinds: type) -> None:
         """Register the schemas of event classes now, for example when the application starts.
@@ -193,10 +199,15 @@ class EventLog:
             queued = max(self._handed_over - delivered - self._failed_seen, 0)
             return EventStats(self._fired, self._handed_over, delivered, self._drops.counts(), collected + queued)
 
-    def _hand_over(self, messages: list[EventMessage]) -> None:
+    def _hand_over(self, messages: Sequence[FiredEvent | EventMessage]) -> None:
         offer = self._producer.offer
         taken = full = 0
-        for message in messages:
+        for collected in messages:
+            try:
+                message = collected if isinstance(collected, EventMessage) else self._envelope.seal(collected)
+            except Exception as error:  # an integer or a text that JSON cannot have
+                self._drop_unencodable(collected[0], error)
+                continue
             try:
                 topic = self.topic if message.topic is None else message.topic
                 if offer(topic, message.value, message.key, message.timestamp_ms, message.headers):
@@ -212,10 +223,10 @@ class EventLog:
         self._note_undelivered()
 
     def _note_undelivered(self) -> None:
-        failed = self._producer.failed_count
-        if failed == self._failed_seen:
+        if self._producer.failed_count == self._failed_seen:
             return
         with self._lock:
+            failed = self._producer.failed_count
             count = failed - self._failed_seen
             self._failed_seen = failed
         if count > 0:  # in a forked process the producer starts again at zero
@@ -241,7 +252,7 @@ class RequestScope:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self.messages: list[EventMessage] = []
+        self.messages: list[FiredEvent | EventMessage] = []
         self.is_open = False
 
     def __enter__(self) -> RequestScope:
@@ -276,21 +287,17 @@ class RequestScope:
                 due = self.take()
             self._log._hand_over(due)
 
-    def add(self, message: EventMessage) -> list[EventMessage]:
+    def add(self, message: FiredEvent | EventMessage) -> list[FiredEvent | EventMessage]:
         """Collect a message; return those to pass on now. The caller holds the log's lock."""
         if not self.is_open:
             return [message]
         self.messages.append(message)
         return self.take() if len(self.messages) >= COLLECTED_MAX else []
 
-    def take(self) -> list[EventMessage]:
+    def take(self) -> list[FiredEvent | EventMessage]:
         """Remove and return the collected messages. The caller holds the log's lock."""
         taken, self.messages = self.messages, []
         return taken
-
-
-def _name(event: object) -> str:
-    return event if isinstance(event, str) else type(event).__name__
 
 
 @cache
