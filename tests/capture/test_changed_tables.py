@@ -246,6 +246,20 @@ def test_a_large_value_is_read_although_another_column_is_gone(database: str, ca
     assert after == {**before, "views": 1}
 
 
+def test_a_large_value_is_read_although_another_large_one_is_gone(database: str, captured: Make) -> None:
+    execute(
+        database,
+        "CREATE TABLE t (id int PRIMARY KEY, body text, views int, note text)",
+        f"INSERT INTO t VALUES (1, ({LARGE}), 0, ({LARGE}))",
+    )
+    capture = captured("public.t", envelope=EnvelopeName.PLAIN)
+    capture.catch_up()
+    execute(database, "UPDATE t SET views = 1", "ALTER TABLE t DROP COLUMN note")
+    capture.catch_up()
+    before, after = (value for _, value in capture.events("public.t"))
+    assert after == {**before, "views": 1, "note": "__debezium_unavailable_value"}
+
+
 def test_a_connection_that_is_lost_leaves_no_large_value_out(
     database: str, captured: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -330,3 +330,15 @@ def test_what_is_referred_to_cannot_be_deleted() -> None:
     assert run(state, log, ("delete_version", "base", 1, False)) == ("error", 42206)
     run(state, log, ("delete_subject", "user", False))
     assert run(state, log, ("delete_subject", "base", False)) == ("answer", [1])
+
+
+def test_registering_again_keeps_a_deleted_version_that_others_refer_to() -> None:
+    state, log = fresh()
+    run(state, log, ("register", "base", "S"))
+    run(state, log, ("delete_version", "base", 1, False))
+    for record in register(state, "user", NewSchema("AVRO", "T", (Reference("S", "base", 1),))).records:
+        state.apply(record)
+    assert run(state, log, ("register", "base", "S")) == ("answer", {"id": 1})
+    kept = state.version("base", 1, deleted=True)
+    assert kept is not None
+    assert kept.text == "S"

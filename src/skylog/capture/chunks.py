@@ -116,14 +116,22 @@ def missing_values(source: Source) -> Callable[[Table, Values], Values]:
         )
         session = source.connection.pgconn
         result = session.exec_params(query.as_bytes(source.connection), list(table.rows.key_values(values)))
-        if _state_of(result) == _UNDEFINED_COLUMN:
-            return values  # the column is gone by now, and nobody can know its value
+        if _state_of(result) == _UNDEFINED_COLUMN:  # a column is gone by now, and nobody can know its value
+            return read_one_by_one(table, values, unknown) if len(unknown) > 1 else values
         _check(session, result, table.name)
         if not result.ntuples:
             return values
         found = list(values)
         for place, at in enumerate(unknown):
             found[at] = result.get_value(0, place)
+        return found
+
+    def read_one_by_one(table: Table, values: Values, unknown: Sequence[int]) -> Values:
+        """Read each column alone, so that only those that are gone stay unknown."""
+        found = list(values)
+        for at in unknown:
+            others = [b"" if each is UNCHANGED and place != at else each for place, each in enumerate(values)]
+            found[at] = read(table, others)[at]
         return found
 
     return read

@@ -15,7 +15,7 @@ from skylog.capture.table import CaptureError, topic_of
 from skylog.client import Connection
 from skylog.errors import ConfigError, SkylogError
 from skylog.job_publisher import TIMEOUT_S, JobPublisher
-from skylog.job_status import MAX_TEXT
+from skylog.job_status import MAX_TEXT, JobState
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class _Service:
         self._status = self._status._replace(
             rows=self._rows, failures=self._failures, is_running=False, last_error=text
         )
-        self._publisher.update(last_error=text)
+        self._publisher.update(state=JobState.RETRYING, last_error=text)
         self._report(self._status)
         was_sound = time.monotonic() - began_s > _SOUND_S
         self.pause_s = _FIRST_PAUSE_S if was_sound else min(self.pause_s * 2, _LONGEST_PAUSE_S)
@@ -83,6 +83,8 @@ class _Service:
             rows=self._rows + status.rows, failures=self._failures, last_error=self._status.last_error
         )
         self._publisher.update(
+            state=JobState.RUNNING,
+            last_error=None,  # the console keeps the last one
             records_total=status.rows,
             lag_bytes=status.lag_bytes,
             lag_s=round(status.lag_s, 3),

@@ -96,7 +96,11 @@ def register(state: RegistryState, subject: str, new: NewSchema) -> Change:
     if state.version(subject, version, deleted=True) is not None:
         records.append(state.max_ids_record())  # the mode IMPORT overwrites it
     # As Confluent's registry does: a soft-deleted version with the same schema gives way to the new one.
-    former = [each.version for each in state.versions(subject, deleted_only=True) if each.id == schema_id]
+    former = [
+        each.version
+        for each in state.versions(subject, deleted_only=True)
+        if each.id == schema_id and not state.referrers(subject, each.version)
+    ]
     records += [erased_schema(subject, each) for each in former if each != version]
     return Change((*records, schema_record(stored)), {"id": schema_id})
 

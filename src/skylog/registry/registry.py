@@ -106,7 +106,7 @@ class Registry:
 
     async def refresh(self) -> None:
         """Read what is committed now. If the cluster does not answer, the state stays as it is."""
-        if self._writer is not None:
+        if self._is_elected and self._is_settled and self._writer is not None:
             return  # nobody else writes
         try:
             await self._follower.reach_end(REFRESH_S)
@@ -163,6 +163,8 @@ class Registry:
         logger.info("this registry %s", "is elected to write" if is_elected else "no longer writes")
         if is_elected:
             self._preparing = asyncio.create_task(self._prepare())
+        else:
+            self._is_settled = False  # others write now: if it is elected again, it has to read that first
 
     async def _prepare(self) -> None:
         """Open the writer before the first change needs it, and fence the one before."""

@@ -1,0 +1,26 @@
+"""A registry that is no longer elected."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
+
+from skylog.registry.registry import Registry
+from skylog.registry.settings import RegistrySettings
+
+
+def test_it_reads_to_the_end_before_it_says_that_something_is_missing() -> None:
+    """Until then its writer is open, but others may have written."""
+
+    async def run() -> None:
+        registry: Any = Registry(RegistrySettings("127.0.0.1:1"), "http://127.0.0.1:1")
+        registry._follower = MagicMock(reach_end=AsyncMock())
+        registry._is_elected, registry._writer = True, MagicMock()
+        await registry.refresh()
+        assert registry._follower.reach_end.await_count == 0, "nobody else writes"
+        registry._elected(False)
+        await registry.refresh()
+        assert registry._follower.reach_end.await_count == 1
+
+    asyncio.run(run())
