@@ -96,7 +96,8 @@ def test_names_and_topics_are_cut_to_what_can_be_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "is_alive"), [("running", True), ("waiting", True), ("stopped", False), ("failed", False)]
+    ("state", "is_alive"),
+    [("running", True), ("waiting", True), ("retrying", True), ("stopped", False), ("failed", False)],
 )
 def test_a_job_is_alive_until_it_reports_its_end(state: str, is_alive: bool) -> None:
     fields = orjson.loads(STATUS.encode()) | {"state": state}

@@ -128,7 +128,8 @@ class JobPublisher:
             self._is_new = False
             is_idle = self._busy_since is None or time.monotonic() - self._busy_since < _BUSY_S
         now_ms = _now_ms()
-        if not is_ended and is_idle and now_ms - (status.batch_at_ms or 0) > _RECENT_MS:
+        is_quiet = is_idle and now_ms - (status.batch_at_ms or 0) > _RECENT_MS
+        if not is_ended and is_quiet and status.state is not JobState.RETRYING:
             status = replace(status, state=JobState.WAITING)
         return replace(status, reported_at_ms=now_ms), is_new, is_ended
 

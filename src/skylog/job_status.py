@@ -30,10 +30,13 @@ class JobStatusError(SkylogError):
 
 
 class JobState(StrEnum):
-    """`running`: processing a batch. `waiting`: idle until there is data or the next run. The others have ended."""
+    """`running`: processing a batch. `waiting`: idle until there is data or the next run. `retrying`: the last attempt
+    failed, and another one follows. The others have ended.
+    """
 
     RUNNING = "running"
     WAITING = "waiting"
+    RETRYING = "retrying"
     STOPPED = "stopped"
     FAILED = "failed"
 
@@ -73,7 +76,7 @@ class JobStatus:
     @property
     def is_alive(self) -> bool:
         """Whether the job has not reported its end. A killed job reports none."""
-        return self.state in (JobState.RUNNING, JobState.WAITING)
+        return self.state in (JobState.RUNNING, JobState.WAITING, JobState.RETRYING)
 
     def encode(self) -> bytes:
         return orjson.dumps(asdict(self))

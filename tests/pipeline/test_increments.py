@@ -50,6 +50,19 @@ def test_an_increment_follows_the_one_before(spark: SparkSession, skylog_broker:
     assert increments.lag(first.end) == 1
 
 
+def test_limits_of_the_source_hold_for_increments(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str
+) -> None:
+    produce(skylog_broker.bootstrap, topic, ["x"] * 10, partition=0)
+    increments = Increments(skylog_broker.bootstrap, [topic], options={"maxOffsetsPerTrigger": "4"})
+    increments.until_now(None)
+    sizes, done = [], None
+    while (increment := increments.next(done)) is not None:
+        sizes.append(increment.offsets)
+        done = increment.end
+    assert sizes == [4, 4, 2]
+
+
 def test_partitions_that_come_later_are_read_from_their_beginning(
     spark: SparkSession, skylog_broker: BrokerProcess, topic: str
 ) -> None:

@@ -11,7 +11,8 @@ from threading import Event, Thread
 import pytest
 from pyspark.sql import SparkSession
 
-from skylog.client import Admin
+from skylog.client import Admin, Connection
+from skylog.job_publisher import JobPublisher
 from skylog.job_status import JOBS_TOPIC, JobState, JobStatus
 from skylog.pipeline.jobs.land import LandSettings, land
 from skylog.pipeline.runner import JobError, Progress
@@ -55,6 +56,17 @@ def test_the_topic_keeps_the_last_status_of_each_job(skylog_broker: BrokerProces
     assert (len(admin.describe_topic(JOBS_TOPIC).partitions), configs["cleanup.policy"]) == (1, "compact")
     messages = consume(skylog_broker.bootstrap, JOBS_TOPIC)
     assert b"for the topic" in {message.key for message in messages}
+
+
+def test_a_job_that_tries_again_does_not_count_as_waiting(skylog_broker: BrokerProcess) -> None:
+    with JobPublisher(Connection(skylog_broker.bootstrap), "fails", "capture", ["events"]) as status:
+        status.waiting(True)
+        wait_until(lambda: has_status(skylog_broker, "fails", state=JobState.WAITING), "the job to wait")
+        status.update(state=JobState.RETRYING, last_error="refused")
+        wait_until(lambda: has_status(skylog_broker, "fails", state=JobState.RETRYING), "the failure")
+        status.update(state=JobState.RUNNING, last_error=None)
+        wait_until(lambda: statuses(skylog_broker, "fails")[-1].state is JobState.WAITING, "the next attempt")
+    assert [each.last_error for each in statuses(skylog_broker, "fails")][-1] is None
 
 
 def test_an_error_that_ends_a_job_is_told_and_raised(skylog_broker: BrokerProcess) -> None:

@@ -21,6 +21,7 @@ from skylog.model import TopicPartition
 from skylog.pipeline import LostFilesError, Table, TableError, TableSchemaError, job
 from skylog.pipeline import table as table_module
 from skylog.pipeline.delta import changed_keys, upserts
+from skylog.pipeline.delta import storage as storage_module
 from skylog.pipeline.delta.changed_keys import ChangedKeys
 from skylog.pipeline.delta.data_files import WrittenFile, _check_seen
 from skylog.pipeline.delta.errors import ConcurrentWriterError
@@ -79,6 +80,21 @@ def test_files_of_a_table_with_a_key_have_ranges_of_keys(spark: SparkSession, tm
     assert query(tmp_path / "t", "SELECT count(*), count(DISTINCT id), sum((name = 'new')::INT)::INT FROM t") == [
         (100_000, 100_000, 1000)
     ]
+
+
+def test_merged_files_are_on_disk_before_the_next_commit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(tmp_path / "t", partition_by=("day",))
+    for number in range(3):
+        append(spark.range(10).selectExpr("id", "'a b/ö' AS day"), table, number, number + 1)
+    before = set((tmp_path / "t").rglob("*.parquet"))
+    synced: list[Path] = []
+    monkeypatch.setattr(storage_module, "_sync", synced.append)
+    table.optimize()
+    [merged] = set((tmp_path / "t").rglob("*.parquet")) - before
+    assert merged in synced
+    assert tmp_path / "t" / "_delta_log" / f"{table.log().version:020}.json" in synced
 
 
 @pytest.mark.usefixtures("adaptive")

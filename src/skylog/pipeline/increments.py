@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 from skylog.model import TopicPartition
@@ -74,7 +74,7 @@ class Increments:
         self._settings = read_options(planning, is_stream=True)
         records = record_schema(with_headers=self._settings.include_headers)
         self._reader = SkylogStreamReader(self._settings, records)
-        self._limit = ReadAllAvailable() if max_offsets is None else ReadMaxRows(max_offsets)
+        self._limit = self._reader.getDefaultReadLimit() if max_offsets is None else ReadMaxRows(max_offsets)
         self._beginning: Offsets | None = None
 
     def until_now(self, done: Offsets | None) -> None:

@@ -130,11 +130,14 @@ class Table:
         Return Delta's figures. Raises ConcurrentWriterError if another job replaced the same files meanwhile.
         """
         log = self.log()
+        version, known = log.version, {each.path for each in log.files()}
         with delta_errors(log.storage):
             filters = [(name, "=", value) for name, value in (partition or {}).items()]
             figures: Mapping[str, Any] = log.table.optimize.compact(
                 partition_filters=filters or None, target_size=self._merged_bytes(log)
             )
+        log.refresh()
+        log.sync_since(version, *(each.path for each in log.files() if each.path not in known))
         return figures
 
     def _merged_bytes(self, log: TableLog) -> int:

@@ -130,6 +130,17 @@ def test_a_job_that_failed_shows_its_error_also_after_it_was_started_again(jobs:
     assert "Earlier error" in jobs.console.get("/pipelines").text
 
 
+def test_a_job_that_tries_again_is_a_problem_until_it_succeeds(jobs: Jobs, name: str) -> None:
+    jobs.report(name, JobState.RETRYING, kind="capture", last_error="connection refused")
+    job = jobs.wait_for(name, state="retrying")
+    assert job["problem"] == f"{name} fails and tries again: connection refused"
+    html = jobs.console.get("/pipelines").text
+    assert '<span class="tag bad">retrying</span>' in html
+    jobs.report(name, JobState.RUNNING, kind="capture")
+    job = jobs.wait_for(name, state="running")
+    assert (job["last_error"], job["problem"]) == ("connection refused", None)
+
+
 def test_a_job_that_stopped_more_than_a_day_ago_is_hidden_until_all_are_requested(jobs: Jobs, name: str) -> None:
     jobs.report(name, JobState.STOPPED, age_s=25 * 3600)
     jobs.report(f"{name}-yesterday", JobState.STOPPED, age_s=23 * 3600)

@@ -24,11 +24,14 @@ from skylog import Admin, Producer
 from skylog.cli.main import command_line
 from skylog.errors import ConfigError
 from skylog.pipeline import Cluster, Topic
+from skylog.pipeline.job_definition import Job
 from skylog.pipeline.jobs.newsletters.job import newsletters_job
 from skylog.pipeline.jobs.newsletters.ledger import Ledger, State
 from skylog.pipeline.jobs.newsletters.mail import Digest, DigestError, Letterhead
 from skylog.pipeline.jobs.newsletters.sender import Doubt, NewsletterSender, SendError, SendSettings, send_newsletters
 from skylog.pipeline.jobs.newsletters.submission import SmtpServer, Tls
+from skylog.pipeline.runnable import JobRun
+from skylog.pipeline.status_publisher import ReportedSchedule
 from skylog.testing import BrokerProcess, consume, wait_until
 from tests.pipeline.jobs.dying_sender import STEPS
 from tests.pipeline.jobs.mail_server import PASSWORD, USER, Mailbox, mail_server, secured
@@ -196,6 +199,10 @@ def test_a_letterhead_with_which_no_mail_can_be_written_is_refused_at_once(head:
     [
         ({"address": "a@b.example\nBcc: all@b.example"}, "cannot write to"),
         ({"address": "no address"}, "cannot write to"),
+        ({"address": "ada@x..org"}, "cannot write to"),
+        ({"address": "<ada@x.org>"}, "cannot write to"),
+        ({"address": "ada@[x"}, "cannot write to"),
+        ({"address": " "}, "cannot write to"),
         ({"address": "å@b.example"}, "not ASCII"),
         ({"name": "Eve\r\nBcc: all@b.example"}, "cannot write to"),
     ],
@@ -203,6 +210,17 @@ def test_a_letterhead_with_which_no_mail_can_be_written_is_refused_at_once(head:
 def test_an_address_that_cannot_be_written_to_is_an_error(value: dict[str, str], problem: str) -> None:
     with pytest.raises(DigestError, match=problem):
         HEAD.mail(Digest.decode(json.dumps(digest("eve", **value)).encode()))
+
+
+@pytest.mark.parametrize(("every_s", "used_s"), [(0, 60), (5, 5), (None, None)])
+def test_users_are_read_in_rounds_also_if_the_job_runs_continuously(
+    monkeypatch: pytest.MonkeyPatch, every_s: float | None, used_s: float | None
+) -> None:
+    used: list[float | None] = []
+    monkeypatch.setattr(Job, "run_with", lambda _self, _spark, _cluster, run: used.append(run.schedule.every_s))
+    run = JobRun(ReportedSchedule(every_s))
+    newsletters_job("localhost:1", "pages", "users").run_with(MagicMock(), Cluster("localhost:1"), run)
+    assert used == [used_s]
 
 
 # -- sending

@@ -78,6 +78,19 @@ def test_of_a_document_in_two_topics_the_newer_record_counts(spark: SparkSession
     assert [row.title for row in documents(records).collect()] == ["new"]
 
 
+def test_keys_that_are_no_text_stay_apart(spark: SparkSession) -> None:
+    rows = [(bytes([0, 128]), 0), (bytes([0, 129]), 1), ("ö".encode(), 2)]
+    records = spark.createDataFrame(rows, "key BINARY, offset LONG").selectExpr(
+        "key",
+        "CAST('text' AS BINARY) AS value",
+        "'t' AS topic",
+        "0 AS partition",
+        "offset",
+        "timestamp_seconds(offset) AS timestamp",
+    )
+    assert {row.id for row in documents(records).collect()} == {"0080", "0081", "ö"}
+
+
 def test_events_are_documents_by_expressions(
     spark: SparkSession, skylog_broker: BrokerProcess, pages: str, tmp_path: Path
 ) -> None:

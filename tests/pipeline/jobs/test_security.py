@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skylog.errors import ConfigError
-from skylog.pipeline.jobs.security import LoginWindows, security_job
+from skylog.pipeline.jobs.security import LoginWindows, security, security_job
 from skylog.testing import BrokerProcess
 from tests.pipeline.jobs.logged_events import Logged, send
 
@@ -52,6 +53,14 @@ def test_windows_with_enough_failures_are_flagged_and_late_events_count(
     too_late = [failed(2 + number, "eve", "10.0.0.7") for number in range(5)]
     second = run(*too_late, failed(740, "ada", "10.0.0.3"))  # the third of ada, in a window that is still open
     assert second == {**first, "user ada 12:12:00": (3, 3, 1)}
+
+
+def test_a_name_that_somebody_has_typed_is_cut_to_the_length_of_a_key(spark: SparkSession) -> None:
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    rows = [("user.login_failed", at, {"name": "x" * 3000, "address": "y" * 3000}) for _ in range(3)]
+    events = spark.createDataFrame(rows, "event STRING, timestamp TIMESTAMP, attributes MAP<STRING, STRING>")
+    found = security(events, WINDOWS).collect()
+    assert {row.who for row in found} == {"x" * 255, "y" * 255}
 
 
 def test_windows_must_not_have_gaps() -> None:

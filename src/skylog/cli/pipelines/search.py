@@ -25,11 +25,14 @@ def search(
         str, typer.Option("--schema", metavar="DDL", help="The fields of the values.")
     ] = "title STRING, text STRING",
     id_: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--id", metavar="EXPR", help="The document's id: a Spark SQL expression over the fields and the record."
+            "--id",
+            metavar="EXPR",
+            help="The document's id: a Spark SQL expression over the fields and the record. By default the record's "
+            "key: as text, or in hexadecimal digits if it is no text.",
         ),
-    ] = "CAST(record.key AS STRING)",
+    ] = None,
     title: Annotated[str, typer.Option("--title", metavar="EXPR", help="The title.")] = "title",
     text: Annotated[str, typer.Option("--text", metavar="EXPR", help="The text.")] = "text",
     deleted: Annotated[
@@ -54,6 +57,8 @@ def search(
     cluster = options.cluster()
     from skylog.pipeline.jobs.search import DocumentFields, SearchIndex, search_job
 
-    fields = DocumentFields(schema, id_, title, text, deleted, where)
+    fields = DocumentFields(schema, title=title, text=text, deleted=deleted, where=where)
+    if id_ is not None:
+        fields = replace(fields, id=id_)
     job = search_job(topics, SearchIndex(index), fields)
     run_job(job, cluster, replace(options, max_offsets=options.max_offsets or _BATCH))

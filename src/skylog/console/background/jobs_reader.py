@@ -49,7 +49,7 @@ class Job:
 
     def records_per_s(self, now_ms: int) -> float | None:
         """Return the rate over the last minute, or since the start; None after the end."""
-        if self.state(now_ms) not in (JobState.RUNNING, JobState.WAITING):
+        if not self.status.is_alive or self.state(now_ms) == SILENT:
             return None
         since_ms = max(now_ms - RECENT_MS, self.status.started_at_ms)
         before = 0
@@ -90,6 +90,8 @@ class Job:
         match self.state(now_ms):
             case JobState.FAILED:
                 return f"{self.status.name} failed: {self.status.last_error or 'no reason was reported'}"
+            case JobState.RETRYING:
+                return f"{self.status.name} fails and tries again: {self.status.last_error or 'no reason was reported'}"
             case silent if silent == SILENT:
                 silence = formatting.duration(now_ms - self.status.reported_at_ms)
                 return f"{self.status.name} has not reported for {silence}"

@@ -10,9 +10,8 @@ from starlette.requests import Request
 from skylog.console.background.jobs_reader import SILENT, is_old
 from skylog.console.server.fields import query
 from skylog.console.server.page import Page, Route, console_of
-from skylog.job_status import JobState
 
-_ORDER: Final = (JobState.FAILED.value, SILENT, JobState.RUNNING.value, JobState.WAITING.value, JobState.STOPPED.value)
+_ORDER: Final = ("failed", "retrying", SILENT, "running", "waiting", "stopped")
 _PLOTTED: Final = 6
 
 

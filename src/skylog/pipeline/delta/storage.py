@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from skylog.pipeline.delta.errors import TableError
 
@@ -80,10 +81,13 @@ class Storage:
         return fs.PyFileSystem(DeltaStorageHandler(self.uri, dict(self.options)))
 
     def sync(self, *paths: str) -> None:
-        """Sync files and their directories to disk. An object store has stored what it has acknowledged."""
+        """Sync files and their directories to disk. An object store has stored what it has acknowledged.
+
+        A path may be encoded as in Delta's log.
+        """
         if self.is_local:
             root = Path(self.uri)
-            files = {root / path for path in paths}
+            files = {root / path if (root / path).exists() else root / unquote(path) for path in paths}
             directories = {each for file in files for each in file.parents if each == root or root in each.parents}
             for each in (*files, *directories):
                 _sync(each)

@@ -117,7 +117,7 @@ class TableLog:
                 storage_options=dict(storage.options),
             )
         log = cls(storage, table)
-        log._sync()
+        log.sync_since(log.version - 1)
         return log
 
     @property
@@ -251,10 +251,11 @@ class TableLog:
         """Add the columns of `rows` that are missing. Raises TableSchemaError if a column would change its type."""
         added = new_columns(self.schema, rows, self.storage.uri)
         if added.fields:
+            version = self.version
             with delta_errors(self.storage):
                 self.table.alter.add_columns(list(delta_schema(added, self.storage.uri).fields))
             self.refresh()
-            self._sync()
+            self.sync_since(version)
 
     def commit(
         self,
@@ -272,6 +273,7 @@ class TableLog:
         written offsets of these partitions or removed these files, and if fenced, for every other commit since.
         """
         self.check_offsets(before, after)
+        version = self.version
         now_ms = time.time_ns() // 1_000_000
         actions: list[Any] = [
             AddAction(file.path, file.size_bytes, file.partition, file.written_ms, True, file.stats) for file in added
@@ -299,11 +301,11 @@ class TableLog:
                 commit_properties=properties,
             )
         self.refresh()
-        self._sync()
+        self.sync_since(version)
 
-    def _sync(self) -> None:
-        """Sync the newest commit to disk, so that it survives a loss of power, like the files that it names."""
-        self.storage.sync(f"{LOG}/{self.version:020}.json")
+    def sync_since(self, version: int, *files: str) -> None:
+        """Sync the commits since `version` to disk, and `files`, so that they survive a loss of power."""
+        self.storage.sync(*files, *(f"{LOG}/{each:020}.json" for each in range(version + 1, self.version + 1)))
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class DocumentFields:
     """
 
     schema: str = SCHEMA
-    id: str = "CAST(record.key AS STRING)"
+    id: str = "IF(is_valid_utf8(CAST(record.key AS STRING)), CAST(record.key AS STRING), hex(record.key))"
     title: str = "title"
     text: str = "text"
     deleted: str = "false"

@@ -23,6 +23,7 @@ LOGIN: Final = "user.login"
 FAILED: Final = "user.login_failed"
 MINUTE_MS: Final = 60_000
 TABLE: Final = "suspicious_logins"
+_LONGEST: Final = 255  # characters of a name that somebody has typed: a key of PostgreSQL has limits
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,12 @@ def security(events: DataFrame, windows: LoginWindows | None = None) -> DataFram
     logins = (
         events.where(f"event IN ('{LOGIN}', '{FAILED}')")
         .withWatermark("timestamp", f"{windows.late_ms} milliseconds")
-        .selectExpr("timestamp", f"event = '{FAILED}' AS failed", "attributes.name", "attributes.address")
+        .selectExpr(
+            "timestamp",
+            f"event = '{FAILED}' AS failed",
+            f"left(attributes.name, {_LONGEST}) AS name",
+            f"left(attributes.address, {_LONGEST}) AS address",
+        )
         .selectExpr("timestamp", "failed", f"inline({sides})")
         .where("who IS NOT NULL")
     )

@@ -15,6 +15,7 @@ from skylog.model import TopicPartition
 from skylog.pipeline import Cluster
 from skylog.pipeline.increments import Increments
 from skylog.pipeline.jobs.materialize import AsOfError, as_of, materialize_job, offsets_at
+from skylog.pipeline.jobs.materialize.job import OpenMaterializedTable
 from skylog.pipeline.runnable import JobRun
 from skylog.pipeline.runner import Progress
 from skylog.pipeline.table import Table, TableError, TableSchemaError
@@ -186,6 +187,22 @@ def test_what_is_no_such_row_is_in_the_table_with_its_text(
         ("c", None, None, "{"),
         ("d", None, None, "null"),
     ]
+
+
+def test_a_first_increment_that_failed_is_repeated(
+    spark: SparkSession, changelog: Changelog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changelog.change(5)
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenMaterializedTable, "_merge", failing)
+        with pytest.raises(OSError, match="no disk"):
+            run(spark, changelog, tmp_path)
+    run(spark, changelog, tmp_path)
+    assert current(spark, tmp_path) == changelog.rows()
+
+
+def failing(*_: object) -> None:
+    raise OSError("no disk")
 
 
 def test_a_table_belongs_to_one_topic(spark: SparkSession, changelog: Changelog, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from skylog.events.envelope import Envelope
+from skylog.events.envelope import Envelope, fired_event
 from skylog.pipeline import events as parsed
 from skylog.pipeline import unparsed
 from skylog.pipeline.jobs.visits import ANY_EVENT, ORGANISATION_FIELDS, PAGE_VIEW, visits
@@ -21,7 +21,7 @@ A_VIEW = '{"event": "page.view", "attributes": {"org_id": "acme"}}'
 
 
 def event(attributes: dict[str, Any], name: str = PAGE_VIEW) -> bytes:
-    return Envelope("site", "web-1").seal(name, 7, attributes, 0).value
+    return Envelope("site", "web-1").seal(fired_event(name, 7, attributes, 0)).value
 
 
 def records(spark: SparkSession, *values: bytes | str | None, at: datetime = NOON) -> DataFrame:

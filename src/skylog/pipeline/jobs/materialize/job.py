@@ -73,8 +73,9 @@ class OpenMaterializedTable:
     def offsets(self, topics: Collection[str]) -> Offsets:
         offsets = self._table.offsets(topics)
         kept = self._changes.offsets(topics)
-        if self._table.log is None:
-            return {}
+        log = self._table.log
+        if log is None or (not offsets and log.fence is None and not log.files()):
+            return {}  # at most created by a first increment that has not ended
         if not offsets:
             raise TableError(f"{self._where} is not the table of topic '{', '.join(topics)}'; use another table")
         if self._has_history != bool(kept):

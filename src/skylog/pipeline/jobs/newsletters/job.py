@@ -11,6 +11,7 @@ key. Pages that arrive after their day was closed are in no digest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
@@ -23,12 +24,15 @@ from skylog.pipeline.topic import Topic
 from skylog.spark.source import FORMAT
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skylog.pipeline.runnable import JobRun
 
 PAGE: Final = "title STRING, section STRING, text STRING"
 USER: Final = "address STRING, name STRING, sections ARRAY<STRING>"
 GRACE: Final = "1 hour"
 INTO: Final = "newsletters"
+_ROUND_S: Final = 60.0
 _EXCERPT: Final = 300  # characters
 _LAST: Final = "filter(items, each -> NOT exists(items, other -> other.page = each.page AND other.at > each.at))"
 _KEPT: Final = f"filter({_LAST}, each -> each.title IS NOT NULL)"
@@ -83,4 +87,16 @@ def newsletters_job(
         current = subscribers(records.sparkSession.read.format(FORMAT).options(**options).load())
         return digests(records, current, pages, grace)
 
-    return Job(newsletters, (pages, *clocks), into or Topic(INTO), schema=None)
+    return _NewslettersJob(newsletters, (pages, *clocks), into or Topic(INTO), schema=None)
+
+
+class _NewslettersJob(Job):
+    """Reads the users at the start of each round, so it always runs in rounds.
+
+    In an endless query Spark would keep the users of the first batch.
+    """
+
+    def run_with(self, spark: SparkSession, cluster: Cluster, run: JobRun) -> None:
+        if not run.schedule.has_rounds:
+            run = replace(run, schedule=replace(run.schedule, every_s=_ROUND_S))
+        super().run_with(spark, cluster, run)

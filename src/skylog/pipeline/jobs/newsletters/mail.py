@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from email import policy
+from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -99,7 +100,7 @@ class Letterhead:
             mail["From"] = self.sender
             mail["To"] = Address(display_name=digest.name, addr_spec=digest.address)
             mail["Subject"] = self.subject.format(day=f"{date.fromisoformat(digest.day):%-d %B %Y}")
-        except (ValueError, IndexError, KeyError) as error:
+        except (ValueError, LookupError, AttributeError, MessageError) as error:  # what parsing an address raises
             raise DigestError(f"cannot write to {digest.address!r}: {error}") from error
         mail["Date"] = format_datetime(datetime.fromisoformat(digest.day).replace(tzinfo=UTC))
         mail["Message-ID"] = self.message_id(digest)
