@@ -126,8 +126,14 @@ class WholeFiles(LoadScopeScheduling):
         return str(test)
 
     def _reschedule(self, node: Any) -> None:
-        """Leave out a worker that is still collecting, in place of one that died: it is not ready for tests."""
-        if node in self.registered_collections:
+        """Give a worker more to do, unless it is still collecting, in place of one that died.
+
+        A worker begins a test when it has the next one, or has to shut down. xdist sees to that only at the start.
+        """
+        if node not in self.registered_collections:
+            return
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
 
 

@@ -39,6 +39,7 @@ WITH_SETS = [12, 15, 23]
 """Audit, consumer group, transactions. The order of sets depends on hashes, and the trace of 23 once did, too."""
 
 ONCE_FAILED = {
+    859: "an index was judged by batches behind a damaged length, which nobody can find",
     64: "others had compacted what was damaged here, so it was never repaired",
     256: "a failed read of an emptied batch was a traceback",
     188: "behind a batch that a new leader did not have, another one was stored, and it was refused for ever",
@@ -53,6 +54,7 @@ ONCE_FAILED = {
     36: "a full disk was a traceback of the audit",
     600: "a failing disk was, too",
     468: "the audit counted the messages that a damaged header claimed",
+    3311: "consumers could read what their leader had not synced, although every append had to be",
     1171: "the state of groups was unavailable until a scrub found the damaged batch",
 }
 """Seeds that have found a defect of the broker."""

@@ -75,7 +75,10 @@ def compare_replicas(world: World, topic: str, ends: dict[int, int]) -> list[str
 
 
 def wrong_indexes(world: World) -> list[str]:
-    """Return the holes in the logs of all brokers that serve, and the entries of offset indexes that are wrong."""
+    """Return the holes in the logs of all brokers that serve, and the entries of offset indexes that are wrong.
+
+    Batches behind a damaged length cannot be found. A scrub may not have repaired it yet: it takes a minute.
+    """
     found = []
     for machine in world.machines.values():
         for partition in machine.broker.replicas.all() if machine.broker is not None else ():
@@ -84,7 +87,10 @@ def wrong_indexes(world: World) -> list[str]:
             for segment in partition.log._segments:
                 batches = list(iterate_batches(segment.path.read_bytes()))
                 ends |= {header.base_offset: header.end_offset for _, header in batches}
-                entries = segment.offset_index.between(0, segment.size_bytes)
+                known_bytes = segment.size_bytes
+                if world.has_damage:
+                    known_bytes = max((at + header.size_bytes for at, header in batches), default=0)
+                entries = segment.offset_index.between(0, known_bytes)
                 found += wrong_entries(name, entries, {header.base_offset: at for at, header in batches})
             if not partition.log.config.is_compacted:
                 found += holes(name, ends)
