@@ -37,7 +37,8 @@ LOOK_BAR = 1.3
 REFRESH_S = 3.0
 PATIENCE_S = 30.0
 BIG, SMALL = "big", "small"
-RETENTION = "log.retention.bytes=1000000000"
+RETENTION = ("log.retention.bytes=1000000000", "log.segment.bytes=250000000", "log.retention.check.interval.ms=1000")
+"""A run writes up to 1 GB/s: without frequent checks it fills the disk."""
 PAIRS_PER_ROUND = 2
 LIST_BAR_MS = 300.0
 TOPICS = 2000
@@ -96,7 +97,8 @@ def _cost_row(work_dir: Path, size: Size, options: Options) -> dict[str, Any]:
     frame = frames.produce_request("bench", size.batch)
     taken: dict[bool, list[Run]] = {False: [], True: []}
     try:
-        with broker(data_dir, "--console", "--console-port", "0", "--set", RETENTION) as server:
+        settings = [option for setting in RETENTION for option in ("--set", setting)]
+        with broker(data_dir, "--console", "--console-port", "0", *settings) as server:
             create_topic(server.address, "bench")
             with _visitor(server) as visitor:
                 beside = [visitor, *_children(server.pid)]
