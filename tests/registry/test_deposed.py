@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
+from skylog.registry.changes import Change
 from skylog.registry.registry import Registry
 from skylog.registry.settings import RegistrySettings
 
@@ -22,5 +23,23 @@ def test_it_reads_to_the_end_before_it_says_that_something_is_missing() -> None:
         registry._elected(False)
         await registry.refresh()
         assert registry._follower.reach_end.await_count == 1
+
+    asyncio.run(run())
+
+
+def test_a_change_that_was_under_way_does_not_make_its_state_complete() -> None:
+    """Another registry may have written between its two elections."""
+
+    async def run() -> None:
+        registry: Any = Registry(RegistrySettings("127.0.0.1:1"), "http://127.0.0.1:1")
+        registry._prepare = AsyncMock()
+        registry._follower = MagicMock(position=7, reach=AsyncMock())
+        registry._elected(True)
+        assert await registry._append(MagicMock(), Change((), {}))
+        assert registry._is_settled
+        registry._follower.reach.side_effect = lambda end: registry._elected(False)
+        assert await registry._append(MagicMock(), Change((), {}))
+        registry._elected(True)
+        assert not registry._is_settled
 
     asyncio.run(run())

@@ -39,6 +39,20 @@ def test_a_fenced_writer_writes_nothing(broker: BrokerProcess, subject: str) -> 
     new.close()
 
 
+def test_a_writer_that_is_fenced_amid_a_transaction_can_be_closed(broker: BrokerProcess, subject: str) -> None:
+    connection = Connection(broker.bootstrap)
+    ensure_topic(connection, subject)
+    old, new = (Writer(connection.another(), subject, subject) for _ in range(2))
+    old.open()
+    old._producer.begin_transaction()
+    old._producer.produce(subject, b"1", b"a", partition=0)
+    new.open()
+    with pytest.raises((NotWrittenError, OutcomeUnknownError)):
+        old._commit()
+    old.close()
+    new.close()
+
+
 @pytest.mark.parametrize(
     ("partitions", "policy", "word"), [(2, "compact", "--topic"), (1, "delete", "skylog topics alter")]
 )

@@ -188,6 +188,7 @@ class Registry:
     async def _append(self, writer: Writer, change: Change) -> bool:
         """Append the records, and wait until the state has them. False if they have to be decided again."""
         before, self._is_settled = self._follower.position, False  # also if this is cancelled in between
+        election = self.elections
         try:
             end = await _finish(asyncio.to_thread(writer.append, change.records))
             await self._follower.reach(end)
@@ -204,7 +205,7 @@ class Registry:
             await self._open_writer()
             if not self._follower.has(change.records, before):
                 return False
-        self._is_settled = True
+        self._is_settled = self._is_elected and self.elections == election  # others may have written in between
         self.writes += 1
         return True
 

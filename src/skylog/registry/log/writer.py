@@ -7,6 +7,7 @@ writer knows every record that counts, and can give the next id.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -17,6 +18,8 @@ from confluent_kafka import KafkaException, Message, Producer
 from skylog.client import Connection
 from skylog.errors import ErrorCode, SkylogError
 from skylog.registry.records import Record
+
+logger = logging.getLogger(__name__)
 
 OPEN_S: Final = 10.0
 COMMIT_S: Final = 10.0
@@ -70,7 +73,7 @@ class Writer:
             self._abort()
             raise _not_written(error) from error
         self._commit()
-        self._producer.poll(0)
+        self._serve_callbacks()
         if len(delivered) != len(records):
             raise OutcomeUnknownError("the cluster committed the records, but their offsets are not known")
         return max(delivered) + 1
@@ -98,7 +101,13 @@ class Writer:
     def close(self) -> None:
         """Forget the records that are queued. An open transaction is aborted by the next writer."""
         self._producer.purge()
-        self._producer.flush(0)
+        self._serve_callbacks()
+
+    def _serve_callbacks(self) -> None:
+        try:
+            self._producer.poll(0)
+        except KafkaException as error:  # librdkafka tells here, too, that another writer fenced this one
+            logger.info("this writer ends: %s", error.args[0].str())
 
 
 def _not_written(error: KafkaException) -> NotWrittenError:
