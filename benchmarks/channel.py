@@ -23,7 +23,7 @@ class LogRead:
 
 
 class Channel:
-    """A connection with one request at a time."""
+    """A connection to send requests and receive their responses."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.sock = socket.create_connection(address, timeout=30)
@@ -31,8 +31,15 @@ class Channel:
         self.reader = self.sock.makefile("rb")
 
     def ask(self, request: bytes) -> bytes:
-        """Send a request. Return the response with its length prefix, so that positions are those of `frames`."""
+        """Send a request, and return its response."""
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: bytes) -> None:
         self.sock.sendall(request)
+
+    def receive(self) -> bytes:
+        """Return the next response with its length prefix, so that positions are those of `frames`."""
         prefix = self.reader.read(4)
         if len(prefix) < 4:
             raise ConnectionError("the server closed the connection")

@@ -73,6 +73,8 @@ GROUPS: dict[str, list[Row]] = {
         Row("ack p50", "acknowledgement of a request, p50 ms", "{:.3f}", 0.6, True),
         Row("ack p99", "acknowledgement of a request, p99 ms", "{:.2f}", 1.0, True),
         Row("client ack p50", "the same with confluent-kafka, p50 ms", "{:.2f}"),
+        Row("age p50", "from a request to the response of a fetch, p50 ms", "{:.3f}", 0.6, True),
+        Row("age p99", "from a request to the response of a fetch, p99 ms", "{:.2f}", 1.0, True),
         Row("p50_ms", "producer to consumer at 500 messages/s, p50 ms", "{:.2f}", 0.6, True),
         Row("p99_ms", "producer to consumer at 500 messages/s, p99 ms", "{:.2f}", 1.0, True),
     ],

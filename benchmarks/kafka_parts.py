@@ -8,7 +8,7 @@ import time
 from confluent_kafka.admin import AdminClient
 
 from benchmarks import frames, load, replication
-from benchmarks.channel import Channel, produce
+from benchmarks.channel import Channel, expect_no_error, produce
 from benchmarks.clients import Client, together
 from benchmarks.clusters import BrokerCluster, create_topic, wait_until
 from benchmarks.replication import BATCHES, PARTITIONS
@@ -74,13 +74,15 @@ def consume(broker: BrokerCluster, quick: bool) -> Figures:
 
 
 def latencies(broker: BrokerCluster, quick: bool) -> Figures:
-    """Measure acknowledgements over a bare socket and to a confluent-kafka producer, and the way to a consumer."""
+    """Measure acknowledgements and the way to a consumer, over bare sockets and with confluent-kafka."""
     messages = IGNORED + RATE * (2 if quick else 6)
     bare = statistics.quantiles(_bare_waits(broker, messages)[IGNORED:], n=100)
+    ages = statistics.quantiles(_bare_ages(broker, messages)[IGNORED:], n=100)
     how = {"messages": messages, "acks": "all", "linger_ms": 0, "rate": RATE}
     [result] = together([Client("acknowledge", broker.bootstrap, topic="paced", **how)])
     acknowledged = statistics.median(result["waits"][IGNORED:])
     figures = {"ack p50": bare[49] * 1e3, "ack p99": bare[98] * 1e3, "client ack p50": acknowledged * 1e3}
+    figures |= {"age p50": ages[49] * 1e3, "age p99": ages[98] * 1e3}
     make_topic(broker, topic := f"aged-{time.monotonic_ns()}")
     return figures | replication.latency(broker, quick, topic)
 
@@ -98,9 +100,30 @@ def _bare_waits(broker: BrokerCluster, messages: int) -> list[float]:
             sent_at = clock()
             answer = channel.ask(request)
             waits.append(clock() - sent_at)
-            if answer[error_at] or answer[error_at + 1]:
-                raise RuntimeError(f"{broker.name} answered with an error: {answer[:120]!r}")
+            expect_no_error(answer, error_at)
     return waits
+
+
+def _bare_ages(broker: BrokerCluster, messages: int) -> list[float]:
+    """Return how long each of `messages` small requests took to arrive as the response to a fetch that waits for it."""
+    topic = f"fetched-{time.monotonic_ns()}"
+    make_topic(broker, topic)
+    request = frames.produce_request(topic, frames.record_batch(1), acks=-1).data
+    clock, ages = time.perf_counter, []
+    with Channel(address_of(broker)) as producer, Channel(address_of(broker)) as consumer:
+        start = clock()
+        for offset in range(messages):
+            consumer.send(frames.fetch_request(topic, offset, max_wait_ms=30_000).data)
+            while (left := start + offset / RATE - clock()) > 0:
+                time.sleep(left)
+            sent_at = clock()
+            producer.send(request)
+            answer = consumer.receive()
+            ages.append(clock() - sent_at)
+            expect_no_error(producer.receive(), frames.produce_error_at(topic))
+            if frames.records_end_offset(frames.fetch_response_records(topic, answer)) != offset + 1:
+                raise RuntimeError(f"{broker.name} answered a fetch of offset {offset} with other records")
+    return ages
 
 
 def start(broker: BrokerCluster) -> Figures:
