@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Tests wait for processes and clocks more than they compute: more workers than cores.
 WORKERS ?= 4
+quick: WORKERS := 8
 
 # Brokers and commands start a third slower where nothing may be compiled ahead.
 unexport PYTHONDONTWRITEBYTECODE

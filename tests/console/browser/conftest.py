@@ -11,6 +11,8 @@ from typing import Final
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
+from skylog import Consumer
+from skylog.testing import BrokerProcess, produce, wait_until
 from tests.clients.peers.installation import NotAvailable, debian_program
 from tests.console.conftest import RunningConsole
 from tests.patience import patience
@@ -79,6 +81,18 @@ def new_page(chromium: Browser) -> Iterator[Callable[[RunningConsole], Page]]:
 @pytest.fixture
 def page(new_page: NewPage, console: RunningConsole) -> Page:
     return new_page(console)
+
+
+@pytest.fixture(scope="session")
+def abandoned_group(broker: BrokerProcess) -> str:
+    """A group that has just committed, has 500 messages left to read, and no members any more."""
+    group = "a-new-group"
+    produce(broker.bootstrap, "newly-read", ["x"] * 500, partition=0)
+    with Consumer("newly-read", group, broker.bootstrap) as consumer:
+        wait_until(lambda: consumer.consume(timeout_s=0.2), "messages")
+        consumer.commit()
+    produce(broker.bootstrap, "newly-read", ["x"] * 500, partition=0)
+    return group
 
 
 def keep_image(page: Page, name: str) -> None:

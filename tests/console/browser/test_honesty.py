@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator
 
@@ -10,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from skylog import Admin, Consumer, Producer
-from skylog.testing import BrokerProcess, produce, wait_until
+from skylog.testing import BrokerProcess, produce
 from tests.console.browser.conftest import NewPage
 from tests.console.conftest import RunningConsole
 from tests.patience import patience
@@ -54,42 +53,18 @@ def test_a_page_without_updates_says_so_and_takes_back_its_verdicts(any_page: Ca
         expect(health).to_contain_text("OK")
 
 
-def test_a_group_is_not_called_fine_before_that_is_known(new_page: NewPage, console: RunningConsole) -> None:
-    bootstrap = console.broker.bootstrap
-    produce(bootstrap, "newly-read", ["x"] * 500, partition=0)
-    with Consumer("newly-read", "a-new-group", bootstrap) as consumer:
-        wait_until(lambda: consumer.consume(timeout_s=0.2), "messages")
-        consumer.commit()
-    produce(bootstrap, "newly-read", ["x"] * 500, partition=0)
+def test_a_group_is_not_called_fine_before_that_is_known(
+    new_page: NewPage, console: RunningConsole, abandoned_group: str
+) -> None:
     page = new_page(console)
-    page.goto("/groups?q=a-new-group")
-    row = page.locator("#groups tbody tr", has_text="a-new-group")
+    page.goto(f"/groups?q={abandoned_group}")
+    row = page.locator("#groups tbody tr", has_text=abandoned_group)
     expect(row).to_contain_text("unknown")
     expect(row).to_contain_text("500")
     page.goto("/")
     late = page.locator(".verdicts li", has_text="Late")
     expect(late).not_to_contain_text("and keep up.")  # it may say of several groups that it does not know
-    expect(late).to_contain_text("a-new-group")
-
-
-def test_the_verdict_on_a_stuck_group_opens_that_group_which_is_marked(
-    new_page: NewPage, console: RunningConsole
-) -> None:
-    """A minute after the group of the test before has committed."""
-    page = new_page(console)
-    page.goto("/")
-    stuck = page.locator(".verdicts li", has_text="Stuck")
-    expect(stuck).to_contain_text(
-        re.compile("a-new-group.* messages to read, but no members"), timeout=patience(90) * 1000
-    )
-    page.goto("/groups?pace=stuck&q=a-new-group")
-    expect(page.locator("#groups tbody tr.bad")).to_contain_text("stuck")
-    page.goto("/")
-    stuck.get_by_role("link").click()
-    if "/groups" in page.url:  # other tests have left groups behind, too
-        page.get_by_role("link", name="a-new-group").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("a-new-group")
-    expect(page.locator("#group .notice.bad")).to_contain_text("Stuck: the group has 500 messages to read")
+    expect(late).to_contain_text(abandoned_group)
 
 
 @pytest.mark.skipif(not IS_FULL, reason="takes two minutes: with `make proof`; tests/console/monitoring has the rules")
