@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from skylog.broker import ServerConfig, cluster_member, standalone_broker
+from skylog.broker import ServerConfig, cluster_member, deleted_logs, standalone_broker
 from skylog.broker.cluster_member import ClusterMember
-from skylog.cluster import ClusterMetadata, EmbeddedStore, EntryChange, SessionExpiredError, metadata
+from skylog.cluster import ClusterMetadata, EmbeddedStore, Entry, EntryChange, SessionExpiredError, metadata
 from skylog.cluster.client_quotas import QUOTAS
 from skylog.cluster.image import NO_LEADER
 from skylog.cluster.metadata import BROKERS, INCARNATIONS, TOPICS
@@ -207,6 +207,63 @@ def test_a_store_that_has_lost_everything_does_not_make_a_broker_remove_its_logs
             cluster.store = full
             await soon(lambda: cluster.partition(1).is_leader, "the leader")
             assert cluster.values(1) == [b"a"]
+
+    asyncio.run(run())
+
+
+async def remove_all_entries(cluster: LoopCluster) -> dict[str, Entry]:
+    """Remove what the store has, the topics first, as an operator's tool does. Return what a backup would have."""
+    operator = cluster.store.open_session()
+    entries = await operator.load("")
+    backup = {path: entry for path, entry in entries.items() if path not in cluster.store._owners}
+    await operator.commit([EntryChange(path, None, entry.version) for path, entry in entries.items() if TOPICS in path])
+    await operator.commit([EntryChange(path, None, entry.version) for path, entry in entries.items() if TOPICS not in path])
+    await operator.close()
+    return backup
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_store_whose_entries_are_removed_by_hand_does_not_cost_the_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, restarts: bool
+) -> None:
+    """To the brokers it looks as if all topics were deleted. When the store is restored, they have all messages."""
+    monkeypatch.setattr(deleted_logs, "KEPT_S", 0.05)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1], [1])
+            await cluster.append(1, b"a")
+            backup = await remove_all_entries(cluster)
+            await soon(lambda: "logs of deleted topics are not removed" in caplog.text, "a check of the store")
+            assert cluster.find(1) is None
+            if restarts:
+                await cluster.crash(1)
+            cluster.store = EmbeddedStore(None)
+            cluster.store._entries = backup
+            if restarts:
+                await cluster.start(1)
+            await soon(lambda: (found := cluster.find(1)) is not None and found.is_leader, "the leader")
+            assert cluster.values(1) == [b"a"]
+            await cluster.append(1, b"b")
+            assert cluster.values(1) == [b"a", b"b"]
+
+    asyncio.run(run())
+
+
+def test_the_logs_of_a_deleted_topic_are_removed_a_while_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deleted_logs, "KEPT_S", 0.05)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            topic = await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            await cluster.brokers[1].topics.delete(topic)
+            await cluster.create("t", [1])
+            assert cluster.values(1) == []
+            await soon(lambda: not list(cluster.data_dir(1).glob("t-0.*")), "the end of the folder")
+            assert cluster.values(1) == []
 
     asyncio.run(run())
 

@@ -10,6 +10,7 @@ from skylog.broker.broker import Broker
 from skylog.broker.cluster_member import ClusterMember
 from skylog.broker.config import BrokerConfig, ServerConfig
 from skylog.broker.controller import Controller
+from skylog.broker.deleted_logs import DeletedLogs
 from skylog.broker.membership import MemberCounts
 from skylog.broker.replication.fetchers import ReplicaFetchers
 from skylog.broker.replication.follower_sessions import FollowerSessions
@@ -127,6 +128,12 @@ class ClusterMembership:
             self.followers.last_fetch_s,
             config.replica_lag_time_max_ms / 1000,
         )
+        self.deleted_logs = DeletedLogs(
+            broker.log_dir,
+            lambda: _check_cluster(store, broker.identity.cluster_id),
+            broker.housekeeping.discard,
+        )
+        replicas.discard_deleted = self.deleted_logs.keep
         self.repairs = Repairs(broker)
         self.scrubber = Scrubber(broker)
         broker.checks.on_damage = self.repairs.note
@@ -191,4 +198,5 @@ class ClusterMembership:
     async def stop(self) -> None:
         await self.member.stop()
         await self._stop_work()
+        await self.deleted_logs.stop()
         self.followers.close()

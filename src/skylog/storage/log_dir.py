@@ -58,6 +58,7 @@ FIRST_JOIN: Final = "first-join"
 META_PROPERTIES: Final = "meta.properties"
 CLOSING_THREADS: Final = 8  # disks complete concurrent fsyncs faster than one after the other
 DELETED_SUFFIX: Final = ".deleted"
+_LONGEST_WHOLE_NAME: Final = 200
 _LOG_FOLDER_NAME = re.compile(r"[a-zA-Z0-9._-]+(-\d+|\.[0-9a-f]{32}\.deleted)")
 _LOG_FILE_NAME = re.compile(
     r"(\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata)(\.deleted|\.tmp)?"
@@ -94,6 +95,9 @@ class LogDir:
             raise SkylogError(f"{self.path} cannot be a data directory: {reason}; choose another --data-dir") from error
         self._lock = self._acquire_lock()
         self.logs: dict[TopicPartition, Log] = {}
+        self._kept: dict[tuple[str, UUID], Path] = {}  # renamed folders of deleted topics, by former name and topic id
+        for aside in self.path.glob(f"*{DELETED_SUFFIX}"):
+            self.keep(aside)
         self._found = {file: read_checkpoint(self.path / file) for file in CHECKPOINTS}
         self._checkpointing = threading.Lock()
         self._checkpoints_taken = self._checkpoints_written = 0
@@ -183,12 +187,11 @@ class LogDir:
     def make_log(self, name: TopicPartition, config: LogConfig, topic_id: UUID | None = None) -> Log:
         """Open or create a log without registering it. Call `forget` with its name before, and `add` after.
 
-        May run in another thread. If the folder belongs to another topic of the same name, it is renamed first.
+        May run in another thread. If the folder belongs to another topic of the same name, it is renamed first. If the
+        topic was taken for deleted, but is back, the log continues with its former folder.
         """
         directory = self.path / str(name)
-        if topic_id is not None and read_topic_id(directory) not in (None, topic_id):
-            aside = set_aside(directory)
-            logger.warning("%s belongs to a deleted topic of the same name; moved to %s", directory, aside)
+        if topic_id is not None and self._changes_folder(directory, topic_id):
             return Log(directory, name, config, self.pool, topic_id=topic_id, now_ms=self._clock.now_ms())
         return Log(
             directory,
@@ -202,6 +205,35 @@ class LogDir:
             clean=name in self._closed_sizes and self._closed_sizes[name] == log_size(directory),
             now_ms=self._clock.now_ms(),
         )
+
+    def _changes_folder(self, directory: Path, topic_id: UUID) -> bool:
+        """Put the folder of a topic in the place of another topic's, or of none. Return whether anything has changed."""
+        is_foreign = read_topic_id(directory) not in (None, topic_id)
+        if is_foreign:
+            aside = set_aside(directory)
+            logger.warning("%s belongs to a deleted topic of the same name; moved to %s", directory, aside)
+        kept = self._kept.pop((directory.name, topic_id), None)
+        if kept is None or directory.exists():
+            return is_foreign
+        os.rename(kept, directory)
+        logger.warning("%s continues with %s: its topic was gone, and is back", directory, kept.name)
+        return True
+
+    def keep(self, aside: Path) -> None:
+        """Register a folder that `set_aside` has renamed, for the case that its topic is back. May run in a thread.
+
+        A folder with a shortened name is left out: it could be that of another partition.
+        """
+        name, topic_id = aside.name.rpartition(".")[0].rpartition(".")[0], read_topic_id(aside)
+        if topic_id is not None and len(name) < _LONGEST_WHOLE_NAME:
+            self._kept[name, topic_id] = aside
+
+    def give_up(self, aside: Path) -> bool:
+        """Return whether a renamed folder may be deleted now: no log has continued with it."""
+        for key, kept in list(self._kept.items()):
+            if kept == aside:
+                del self._kept[key]
+        return aside.exists()
 
     def add(self, log: Log) -> None:
         self._drop_loaded(log.name)
@@ -246,6 +278,7 @@ class LogDir:
     def opened(self, offline: Iterable[TopicPartition] = ()) -> None:
         """Note that every existing log is now open or offline. Logs that are opened later are new: nothing to check."""
         self.clean = False
+        self._kept.clear()  # the leftovers are about to be deleted
         kept = set(offline)
         for offsets in (self._closed_sizes, *self._found.values()):
             for name in offsets.keys() - kept:
@@ -334,7 +367,7 @@ def _is_left_over(path: Path) -> bool:
 def set_aside(directory: Path) -> Path:
     """Rename the folder of a log that is not in use. Return the new path, for `delete`."""
     # The longest topic name leaves no room for a suffix in a file name.
-    aside = directory.with_name(f"{directory.name[:200]}.{uuid.uuid4().hex}{DELETED_SUFFIX}")
+    aside = directory.with_name(f"{directory.name[:_LONGEST_WHOLE_NAME]}.{uuid.uuid4().hex}{DELETED_SUFFIX}")
     os.rename(directory, aside)
     return aside
 
