@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from skylog.cluster.image import NO_LEADER
 from skylog.cluster.metadata import BROKERS, INCARNATIONS, TOPICS
 from skylog.cluster.store import Operation, Watcher
 from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.limited_logger import LimitedLogger
 from skylog.net.peer import Peer
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.metadata import MetadataRequest
@@ -217,7 +219,9 @@ async def remove_all_entries(cluster: LoopCluster) -> dict[str, Entry]:
     entries = await operator.load("")
     backup = {path: entry for path, entry in entries.items() if path not in cluster.store._owners}
     await operator.commit([EntryChange(path, None, entry.version) for path, entry in entries.items() if TOPICS in path])
-    await operator.commit([EntryChange(path, None, entry.version) for path, entry in entries.items() if TOPICS not in path])
+    await operator.commit(
+        [EntryChange(path, None, entry.version) for path, entry in entries.items() if TOPICS not in path]
+    )
     await operator.close()
     return backup
 
@@ -228,6 +232,7 @@ def test_a_store_whose_entries_are_removed_by_hand_does_not_cost_the_logs(
 ) -> None:
     """To the brokers it looks as if all topics were deleted. When the store is restored, they have all messages."""
     monkeypatch.setattr(deleted_logs, "KEPT_S", 0.05)
+    monkeypatch.setattr(deleted_logs, "limited_logger", LimitedLogger(logging.getLogger(), 0.0))
 
     async def run() -> None:
         async with LoopCluster(tmp_path) as cluster:

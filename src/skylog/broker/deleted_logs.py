@@ -2,8 +2,8 @@
 
 The metadata store reports that a topic is gone when it was deleted, but also when somebody removes all entries of the
 cluster. The replicas of all brokers would be deleted within milliseconds then, without a way back. So the folders are
-renamed and stay, until the store proves some time later that it still has the cluster. If it has not, they stay until it
-is restored. Logs of topics that are back by then continue with their folders: see `LogDir.make_log`.
+renamed and stay, until some time later the store proves that it still has the cluster. If it has not, they stay until
+it is restored. Logs of topics that are back by then continue with their folders: see `LogDir.make_log`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ class DeletedLogs:
     After a failed check the time begins again: a store that has just come back has not reported its topics yet.
     """
 
-    def __init__(
-        self, log_dir: LogDir, check: Callable[[], Awaitable[None]], discard: Callable[[Path], None]
-    ) -> None:
+    def __init__(self, log_dir: LogDir, check: Callable[[], Awaitable[None]], discard: Callable[..., None]) -> None:
         self._log_dir = log_dir
         self._check = check
         self._discard = discard
@@ -55,9 +53,8 @@ class DeletedLogs:
                 limited_logger.error("%d logs of deleted topics are not removed: %s", len(folders), error)
             else:
                 break
-        for folder in folders:
-            if self._log_dir.give_up(folder):
-                self._discard(folder)
+        self._log_dir.give_up(folders)
+        self._discard(*folders)
 
     async def stop(self) -> None:
         """Leave the folders that still wait to the next start."""

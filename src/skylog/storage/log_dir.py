@@ -96,6 +96,7 @@ class LogDir:
         self._lock = self._acquire_lock()
         self.logs: dict[TopicPartition, Log] = {}
         self._kept: dict[tuple[str, UUID], Path] = {}  # renamed folders of deleted topics, by former name and topic id
+        self._kept_as: dict[Path, tuple[str, UUID]] = {}
         for aside in self.path.glob(f"*{DELETED_SUFFIX}"):
             self.keep(aside)
         self._found = {file: read_checkpoint(self.path / file) for file in CHECKPOINTS}
@@ -207,13 +208,13 @@ class LogDir:
         )
 
     def _changes_folder(self, directory: Path, topic_id: UUID) -> bool:
-        """Put the folder of a topic in the place of another topic's, or of none. Return whether anything has changed."""
+        """Put the kept folder of a topic in its place, and another topic's aside. Return whether anything has changed."""
         is_foreign = read_topic_id(directory) not in (None, topic_id)
         if is_foreign:
             aside = set_aside(directory)
             logger.warning("%s belongs to a deleted topic of the same name; moved to %s", directory, aside)
         kept = self._kept.pop((directory.name, topic_id), None)
-        if kept is None or directory.exists():
+        if kept is None or directory.exists() or not kept.exists():
             return is_foreign
         os.rename(kept, directory)
         logger.warning("%s continues with %s: its topic was gone, and is back", directory, kept.name)
@@ -227,13 +228,14 @@ class LogDir:
         name, topic_id = aside.name.rpartition(".")[0].rpartition(".")[0], read_topic_id(aside)
         if topic_id is not None and len(name) < _LONGEST_WHOLE_NAME:
             self._kept[name, topic_id] = aside
+            self._kept_as[aside] = name, topic_id
 
-    def give_up(self, aside: Path) -> bool:
-        """Return whether a renamed folder may be deleted now: no log has continued with it."""
-        for key, kept in list(self._kept.items()):
-            if kept == aside:
+    def give_up(self, asides: Iterable[Path]) -> None:
+        """Forget renamed folders, which are about to be deleted. Those that a log has continued with do not exist."""
+        for aside in asides:
+            key = self._kept_as.pop(aside, None)
+            if key is not None and self._kept.get(key) == aside:
                 del self._kept[key]
-        return aside.exists()
 
     def add(self, log: Log) -> None:
         self._drop_loaded(log.name)
@@ -279,6 +281,7 @@ class LogDir:
         """Note that every existing log is now open or offline. Logs that are opened later are new: nothing to check."""
         self.clean = False
         self._kept.clear()  # the leftovers are about to be deleted
+        self._kept_as.clear()
         kept = set(offline)
         for offsets in (self._closed_sizes, *self._found.values()):
             for name in offsets.keys() - kept:
