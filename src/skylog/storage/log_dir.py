@@ -208,7 +208,7 @@ class LogDir:
         )
 
     def _changes_folder(self, directory: Path, topic_id: UUID) -> bool:
-        """Put the kept folder of a topic in its place, and another topic's aside. Return whether anything has changed."""
+        """Put the kept folder of a topic in its place, and another topic's aside. Return whether there was either."""
         is_foreign = read_topic_id(directory) not in (None, topic_id)
         if is_foreign:
             aside = set_aside(directory)
