@@ -75,8 +75,8 @@ class PartitionImage:
     `leader` is NO_LEADER while the partition is offline. Every leader has an epoch of its own, larger than the last.
     The replicas in `in_sync_replicas` have every committed record. So do those in `eligible_replicas` (KIP-966): they
     left the in-sync set when it had fewer than `min.insync.replicas` members, so that nothing was committed since.
-    Two more help an unclean election: those in `resigned` were complete until they crashed, those in `emptied` have lost
-    their logs and were not in sync since.
+    Two more help an unclean election: those in `resigned` were complete until they crashed, and those in `emptied` have
+    lost their logs and were not in sync since.
     During a reassignment `replicas` has both the old and the new ones: `adding` are not in sync yet, `removing` leave
     when all of `adding` are.
     """
