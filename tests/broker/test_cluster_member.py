@@ -16,7 +16,7 @@ from skylog.broker.cluster_member import ClusterMember
 from skylog.cluster import ClusterMetadata, EmbeddedStore, Entry, EntryChange, SessionExpiredError, metadata
 from skylog.cluster.client_quotas import QUOTAS
 from skylog.cluster.image import NO_LEADER
-from skylog.cluster.metadata import BROKERS, INCARNATIONS, TOPICS
+from skylog.cluster.metadata import BROKERS, CONTROLLER_EPOCH, INCARNATIONS, TOPICS
 from skylog.cluster.store import Operation, Watcher
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.limited_logger import LimitedLogger
@@ -213,22 +213,25 @@ def test_a_store_that_has_lost_everything_does_not_make_a_broker_remove_its_logs
     asyncio.run(run())
 
 
-async def remove_all_entries(cluster: LoopCluster) -> dict[str, Entry]:
-    """Remove what the store has, the topics first, as an operator's tool does. Return what a backup would have."""
+NEWER = {f"{INCARNATIONS}1", CONTROLLER_EPOCH}
+
+
+async def remove_by_hand(cluster: LoopCluster, what: str) -> dict[str, Entry]:
+    """Remove what the store has below a path, the topics first, as tools do. Return what a backup would have."""
     operator = cluster.store.open_session()
     entries = await operator.load("")
     backup = {path: entry for path, entry in entries.items() if path not in cluster.store._owners}
-    await operator.commit([EntryChange(path, None, entry.version) for path, entry in entries.items() if TOPICS in path])
-    await operator.commit(
-        [EntryChange(path, None, entry.version) for path, entry in entries.items() if TOPICS not in path]
-    )
+    paths = sorted((path for path in entries if path.startswith(what)), key=lambda path: not path.startswith(TOPICS))
+    for path in paths:
+        await operator.commit([EntryChange(path, None, entries[path].version)])
     await operator.close()
     return backup
 
 
 @pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("what", ["/", TOPICS])
 def test_a_store_whose_entries_are_removed_by_hand_does_not_cost_the_logs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, restarts: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str, restarts: bool
 ) -> None:
     """To the brokers it looks as if all topics were deleted. When the store is restored, they have all messages."""
     monkeypatch.setattr(deleted_logs, "KEPT_S", 0.05)
@@ -239,15 +242,24 @@ def test_a_store_whose_entries_are_removed_by_hand_does_not_cost_the_logs(
             await cluster.start(1)
             await cluster.create("t", [1], [1])
             await cluster.append(1, b"a")
-            backup = await remove_all_entries(cluster)
+            backup = await remove_by_hand(cluster, what)
             await soon(lambda: "logs of deleted topics are not removed" in caplog.text, "a check of the store")
             assert cluster.find(1) is None
             if restarts:
                 await cluster.crash(1)
-            cluster.store = EmbeddedStore(None)
-            cluster.store._entries = backup
-            if restarts:
+                if what == TOPICS:
+                    caplog.clear()
+                    await cluster.start(1)
+                    await soon(lambda: "logs of deleted topics are not removed" in caplog.text, "another check")
+            former, cluster.store = cluster.store, EmbeddedStore(None)
+            cluster.store._entries = {
+                **backup,
+                **{path: former.entries(path)[path] for path in NEWER & former._entries.keys()},
+            }
+            if 1 not in cluster.brokers:
                 await cluster.start(1)
+            elif what == TOPICS:
+                await cluster.sessions[1].expire()
             await soon(lambda: (found := cluster.find(1)) is not None and found.is_leader, "the leader")
             assert cluster.values(1) == [b"a"]
             await cluster.append(1, b"b")

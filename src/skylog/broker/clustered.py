@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from skylog.broker.broker import Broker
 from skylog.broker.cluster_member import ClusterMember
@@ -20,6 +22,7 @@ from skylog.broker.scrubber import Scrubber
 from skylog.clock import Clock, SystemClock
 from skylog.cluster import BrokerImage, EntryChange, MetadataStore, VersionConflictError
 from skylog.cluster.embedded import FILE_NAME as EMBEDDED_FILE
+from skylog.cluster.metadata import TOPIC_IDS
 from skylog.cluster.renewable_session import OpenSession, RenewableSession
 from skylog.errors import SkylogError
 from skylog.storage import LogDir
@@ -81,6 +84,19 @@ async def _check_cluster(session: MetadataStore, cluster_id: str) -> None:
         )
 
 
+async def _check_deleted(store: MetadataStore, cluster_id: str, topic_ids: Collection[UUID]) -> None:
+    """Raise SkylogError unless the store has the cluster, and nothing of these topics: deleting one removes its id."""
+    await _check_cluster(store, cluster_id)
+    for topic_id in topic_ids:
+        path = f"{TOPIC_IDS}{topic_id}"
+        entry = (await store.load(path)).get(path)
+        if entry is not None:
+            raise SkylogError(
+                f"the metadata store has lost topic '{entry.value['topic']}', but not its id {topic_id}: "
+                f"restore it from a backup, or remove {path} as well"
+            )
+
+
 def _check_nothing_is_lost(log_dir: LogDir) -> None:
     """Raise SkylogError if there are logs that no broker of a cluster wrote: they would be removed as unknown ones."""
     if (log_dir.path / EMBEDDED_FILE).exists():
@@ -130,7 +146,7 @@ class ClusterMembership:
         )
         self.deleted_logs = DeletedLogs(
             broker.log_dir,
-            lambda: _check_cluster(store, broker.identity.cluster_id),
+            lambda topic_ids: _check_deleted(store, broker.identity.cluster_id, topic_ids),
             broker.housekeeping.discard,
         )
         replicas.discard_deleted = self.deleted_logs.keep

@@ -2,17 +2,19 @@
 
 The metadata store reports that a topic is gone when it was deleted, but also when somebody removes all entries of the
 cluster. The replicas of all brokers would be deleted within milliseconds then, without a way back. So the folders are
-renamed and stay, until some time later the store proves that it still has the cluster. If it has not, they stay until
-it is restored. Logs of topics that are back by then continue with their folders: see `LogDir.make_log`.
+renamed and stay, until some time later the store proves that it has the cluster, and that a broker has deleted the
+topics: then their ids are gone, too. Otherwise they stay until the store is restored. Logs of topics that are back by
+then continue with their folders: see `LogDir.make_log`. So do those of topics that are gone at a start.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from skylog.errors import SkylogError
 from skylog.limited_logger import LimitedLogger
@@ -24,12 +26,14 @@ KEPT_S: Final = 30.0
 
 
 class DeletedLogs:
-    """The folders that wait for their removal. `check` raises SkylogError unless the store has the cluster.
+    """The folders that wait for their removal. `check` raises SkylogError unless topics with these ids were deleted.
 
     After a failed check the time begins again: a store that has just come back has not reported its topics yet.
     """
 
-    def __init__(self, log_dir: LogDir, check: Callable[[], Awaitable[None]], discard: Callable[..., None]) -> None:
+    def __init__(
+        self, log_dir: LogDir, check: Callable[[Collection[UUID]], Awaitable[None]], discard: Callable[..., None]
+    ) -> None:
         self._log_dir = log_dir
         self._check = check
         self._discard = discard
@@ -48,7 +52,7 @@ class DeletedLogs:
         while True:
             await asyncio.sleep(KEPT_S)
             try:
-                await self._check()
+                await self._check(self._log_dir.kept_topics(folders))
             except SkylogError as error:
                 limited_logger.error("%d logs of deleted topics are not removed: %s", len(folders), error)
             else:

@@ -230,6 +230,10 @@ class LogDir:
             self._kept[name, topic_id] = aside
             self._kept_as[aside] = name, topic_id
 
+    def kept_topics(self, asides: Iterable[Path]) -> set[UUID]:
+        """Return the ids of the topics of renamed folders, as far as they are known."""
+        return {self._kept_as[aside][1] for aside in asides if aside in self._kept_as}
+
     def give_up(self, asides: Iterable[Path]) -> None:
         """Forget renamed folders, which are about to be deleted. Those that a log has continued with do not exist."""
         for aside in asides:
@@ -280,8 +284,6 @@ class LogDir:
     def opened(self, offline: Iterable[TopicPartition] = ()) -> None:
         """Note that every existing log is now open or offline. Logs that are opened later are new: nothing to check."""
         self.clean = False
-        self._kept.clear()  # the leftovers are about to be deleted
-        self._kept_as.clear()
         kept = set(offline)
         for offsets in (self._closed_sizes, *self._found.values()):
             for name in offsets.keys() - kept:
@@ -291,6 +293,19 @@ class LogDir:
         """Return folders of deleted topics whose removal was interrupted: logs that are neither open nor offline."""
         names = {str(name) for name in (*self.logs, *offline)}
         return [path for path in self.path.iterdir() if path.name not in names and _is_left_over(path)]
+
+    def set_leftovers_aside(self, offline: Iterable[TopicPartition] = ()) -> list[Path]:
+        """Rename the leftovers, which frees their names. Return the new paths. Call it after `opened`."""
+        asides = []
+        for folder in self.leftovers(offline):
+            try:
+                aside = folder if folder.suffix == DELETED_SUFFIX else set_aside(folder)
+            except OSError as error:
+                logger.error("%s cannot be removed now, the next start removes it: %s", folder, error)
+                continue
+            self.keep(aside)
+            asides.append(aside)
+        return asides
 
     def folders_with_data(self) -> list[Path]:
         """Return the folders of unopened logs that contain batches, whether or not their topic exists."""
