@@ -87,14 +87,13 @@ async def _check_cluster(session: MetadataStore, cluster_id: str) -> None:
 async def _check_deleted(store: MetadataStore, cluster_id: str, topic_ids: Collection[UUID]) -> None:
     """Raise SkylogError unless the store has the cluster, and nothing of these topics: deleting one removes its id."""
     await _check_cluster(store, cluster_id)
-    for topic_id in topic_ids:
-        path = f"{TOPIC_IDS}{topic_id}"
-        entry = (await store.load(path)).get(path)
-        if entry is not None:
-            raise SkylogError(
-                f"the metadata store has lost topic '{entry.value['topic']}', but not its id {topic_id}: "
-                f"restore it from a backup, or remove {path} as well"
-            )
+    paths = [f"{TOPIC_IDS}{topic_id}" for topic_id in topic_ids]
+    present = await store.load(paths[0] if len(paths) == 1 else TOPIC_IDS) if paths else {}
+    for path in present.keys() & set(paths):
+        raise SkylogError(
+            f"the metadata store has lost topic '{present[path].value['topic']}', but not its id: "
+            f"restore it from a backup, or remove {path} as well"
+        )
 
 
 def _check_nothing_is_lost(log_dir: LogDir) -> None:
