@@ -107,6 +107,50 @@ def test_a_broker_with_a_former_data_directory_does_not_lead_with_less(
     asyncio.run(run())
 
 
+def test_a_broker_with_an_older_copy_of_its_data_directory_does_not_lead_with_less(tmp_path: Path) -> None:
+    """It was restored from a backup. A copy of the last incarnation cannot be told from the directory itself."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            await cluster.stop(1)
+            shutil.copytree(cluster.data_dir(1), tmp_path / "backup")
+            await cluster.start(1)
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+            await cluster.append(1, b"acknowledged")
+            await cluster.stop(1)
+            cluster.data_dir(1).rename(tmp_path / "moved")
+            (tmp_path / "backup").rename(cluster.data_dir(1))
+            await cluster.start(1)
+            assert (cluster.image().leader, cluster.image().in_sync_replicas) == (NO_LEADER, ())
+            await cluster.stop(1)
+            cluster.data_dir(1).rename(tmp_path / "backup")
+            (tmp_path / "moved").rename(cluster.data_dir(1))
+            await cluster.start(1)
+            assert (cluster.image().leader, cluster.image().in_sync_replicas) == (NO_LEADER, ())
+
+    asyncio.run(run())
+
+
+def test_a_broker_with_a_moved_data_directory_continues(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            await cluster.expire(1)
+            await cluster.stop(1)
+            cluster.data_dir(1).rename(tmp_path / "moved")
+            shutil.copytree(tmp_path / "moved", cluster.data_dir(1))
+            await cluster.start(1)
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+            assert cluster.values(1) == [b"a"]
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("is_copy", [False, True], ids=["another directory", "a copy of the directory"])
 def test_a_broker_that_was_replaced_while_its_session_was_lost_does_not_lead_with_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_copy: bool

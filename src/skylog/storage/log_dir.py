@@ -7,6 +7,7 @@
     replication-offset-checkpoint      per log, its high watermark, which a member of a cluster begins with
     clean-shutdown                     exists only between a clean stop and the next start: the size of each log
     first-join                         exists until a new broker has joined its cluster for the first time
+    incarnation                        the number of the last incarnation that the broker has begun in its cluster
     lock                               locked by the broker that uses the directory
     <topic>-<partition>/               one log each; its `partition.metadata` holds the topic id
     <…>.deleted                        logs of deleted topics, about to be removed
@@ -55,6 +56,7 @@ logger = logging.getLogger(__name__)
 
 CLEAN_SHUTDOWN: Final = "clean-shutdown"
 FIRST_JOIN: Final = "first-join"
+INCARNATION: Final = "incarnation"
 META_PROPERTIES: Final = "meta.properties"
 CLOSING_THREADS: Final = 8  # disks complete concurrent fsyncs faster than one after the other
 DELETED_SUFFIX: Final = ".deleted"
@@ -171,6 +173,18 @@ class LogDir:
     def end_first_join(self) -> None:
         """Remove the mark: the cluster knows that the broker has nothing."""
         (self.path / FIRST_JOIN).unlink(missing_ok=True)
+
+    @property
+    def last_incarnation(self) -> int | None:
+        """The last incarnation that was about to begin with this directory; None if that is unknown."""
+        try:
+            return int((self.path / INCARNATION).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def note_incarnation(self, number: int) -> None:
+        """Note an incarnation before it begins. So a copy of the directory that was made before can be told apart."""
+        replace_file(self.path / INCARNATION, f"{number}\n".encode())
 
     def last_high_watermark(self, name: TopicPartition) -> int:
         """Return the last known high watermark of a log that is not registered yet; 0 if there is none."""
