@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from skylog.broker import ServerConfig, cluster_member, standalone_broker
+from skylog.broker import ServerConfig, cluster_member, deleted_logs, standalone_broker
 from skylog.broker.cluster_member import ClusterMember
-from skylog.cluster import ClusterMetadata, EmbeddedStore, EntryChange, SessionExpiredError, metadata
+from skylog.cluster import ClusterMetadata, EmbeddedStore, Entry, EntryChange, SessionExpiredError, metadata
 from skylog.cluster.client_quotas import QUOTAS
 from skylog.cluster.image import NO_LEADER
-from skylog.cluster.metadata import BROKERS, INCARNATIONS, TOPICS
+from skylog.cluster.metadata import BROKERS, CONTROLLER_EPOCH, INCARNATIONS, TOPICS
 from skylog.cluster.store import Operation, Watcher
 from skylog.errors import ErrorCode, KafkaError, SkylogError
+from skylog.limited_logger import LimitedLogger
 from skylog.net.peer import Peer
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.metadata import MetadataRequest
@@ -101,6 +103,50 @@ def test_a_broker_with_a_former_data_directory_does_not_lead_with_less(
                     await cluster.start(1)
             await cluster.start(1)
             assert (cluster.image().leader, cluster.image().in_sync_replicas) == (NO_LEADER, ())
+
+    asyncio.run(run())
+
+
+def test_a_broker_with_an_older_copy_of_its_data_directory_does_not_lead_with_less(tmp_path: Path) -> None:
+    """It was restored from a backup. A copy of the last incarnation cannot be told from the directory itself."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            await cluster.stop(1)
+            shutil.copytree(cluster.data_dir(1), tmp_path / "backup")
+            await cluster.start(1)
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+            await cluster.append(1, b"acknowledged")
+            await cluster.stop(1)
+            cluster.data_dir(1).rename(tmp_path / "moved")
+            (tmp_path / "backup").rename(cluster.data_dir(1))
+            await cluster.start(1)
+            assert (cluster.image().leader, cluster.image().in_sync_replicas) == (NO_LEADER, ())
+            await cluster.stop(1)
+            cluster.data_dir(1).rename(tmp_path / "backup")
+            (tmp_path / "moved").rename(cluster.data_dir(1))
+            await cluster.start(1)
+            assert (cluster.image().leader, cluster.image().in_sync_replicas) == (NO_LEADER, ())
+
+    asyncio.run(run())
+
+
+def test_a_broker_with_a_moved_data_directory_continues(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            await cluster.expire(1)
+            await cluster.stop(1)
+            cluster.data_dir(1).rename(tmp_path / "moved")
+            shutil.copytree(tmp_path / "moved", cluster.data_dir(1))
+            await cluster.start(1)
+            await soon(lambda: cluster.partition(1).is_leader, "the leader")
+            assert cluster.values(1) == [b"a"]
 
     asyncio.run(run())
 
@@ -207,6 +253,78 @@ def test_a_store_that_has_lost_everything_does_not_make_a_broker_remove_its_logs
             cluster.store = full
             await soon(lambda: cluster.partition(1).is_leader, "the leader")
             assert cluster.values(1) == [b"a"]
+
+    asyncio.run(run())
+
+
+NEWER = {f"{INCARNATIONS}1", CONTROLLER_EPOCH}
+
+
+async def remove_by_hand(cluster: LoopCluster, what: str) -> dict[str, Entry]:
+    """Remove what the store has below a path, the topics first, as tools do. Return what a backup would have."""
+    operator = cluster.store.open_session()
+    entries = await operator.load("")
+    backup = {path: entry for path, entry in entries.items() if path not in cluster.store._owners}
+    paths = sorted((path for path in entries if path.startswith(what)), key=lambda path: not path.startswith(TOPICS))
+    for path in paths:
+        await operator.commit([EntryChange(path, None, entries[path].version)])
+    await operator.close()
+    return backup
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("what", ["/", TOPICS])
+def test_a_store_whose_entries_are_removed_by_hand_does_not_cost_the_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str, restarts: bool
+) -> None:
+    """To the brokers it looks as if all topics were deleted. When the store is restored, they have all messages."""
+    monkeypatch.setattr(deleted_logs, "KEPT_S", 0.05)
+    monkeypatch.setattr(deleted_logs, "limited_logger", LimitedLogger(logging.getLogger(), 0.0))
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create("t", [1], [1])
+            await cluster.append(1, b"a")
+            backup = await remove_by_hand(cluster, what)
+            await soon(lambda: "logs of deleted topics are not removed" in caplog.text, "a check of the store")
+            assert cluster.find(1) is None
+            if restarts:
+                await cluster.crash(1)
+                if what == TOPICS:
+                    caplog.clear()
+                    await cluster.start(1)
+                    await soon(lambda: "logs of deleted topics are not removed" in caplog.text, "another check")
+            former, cluster.store = cluster.store, EmbeddedStore(None)
+            cluster.store._entries = {
+                **backup,
+                **{path: former.entries(path)[path] for path in NEWER & former._entries.keys()},
+            }
+            if 1 not in cluster.brokers:
+                await cluster.start(1)
+            elif what == TOPICS:
+                await cluster.sessions[1].expire()
+            await soon(lambda: (found := cluster.find(1)) is not None and found.is_leader, "the leader")
+            assert cluster.values(1) == [b"a"]
+            await cluster.append(1, b"b")
+            assert cluster.values(1) == [b"a", b"b"]
+
+    asyncio.run(run())
+
+
+def test_the_logs_of_a_deleted_topic_are_removed_a_while_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deleted_logs, "KEPT_S", 0.05)
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1)
+            topic = await cluster.create("t", [1])
+            await cluster.append(1, b"a")
+            await cluster.brokers[1].topics.delete(topic)
+            await cluster.create("t", [1])
+            assert cluster.values(1) == []
+            await soon(lambda: not list(cluster.data_dir(1).glob("t-0.*")), "the end of the folder")
+            assert cluster.values(1) == []
 
     asyncio.run(run())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from skylog.protocol.api_versions import ApiVersionsRequest
 from skylog.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from skylog.records import BatchHeader, Codec, Record, build_batch, check_batch, read_records
 from skylog.records.batch import CRC_START
+from skylog.testing.files import DiskFaults
 from tests.present import present
 
 from .conftest import MakeTopic
-from .process import BrokerProcess
+from .process import BrokerProcess, BrokerThread
 from .raw import RawClient, batch_of, produce_request, values_in
 
 VERSIONS = range(3, 12)
@@ -244,3 +246,17 @@ def test_times_outside_the_topics_bounds_are_refused(client: RawClient, make_top
 def test_internal_topics_are_written_by_the_broker_alone(client: RawClient) -> None:
     answer = client.produce("__consumer_offsets", batch_of(b"forged"))
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_full_disk_does_not_fill_the_log_of_the_broker_with_the_attempts_of_producers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = DiskFaults()
+    with BrokerThread(tmp_path / "data", open_file=disk.open_file) as thread, RawClient(thread.port) as client:
+        client.metadata("t", create=True)
+        disk.free_bytes = 0
+        for _ in range(20):
+            assert client.produce("t", batch_of(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.free_bytes = None
+        assert client.produce("t", batch_of(b"x")).error_code == 0
+    assert sum("produce to t-0" in record.message for record in caplog.records) <= 1

@@ -256,6 +256,22 @@ def test_drain_moves_everything_off_a_broker(skylog: Skylog, cluster: BrokerClus
     assert "broker 2 has no replicas" in skylog("cluster", "drain", 2).stderr
 
 
+def test_drain_says_what_cannot_be_copied_off_a_broker_that_is_gone(
+    skylog: Skylog, cluster: BrokerCluster, orders: str
+) -> None:
+    move(cluster, orders, 3)
+    cluster.kill(3)
+    wait_until(lambda: cluster.leader_of(orders) == -1, "the leader to be gone")
+    with skylog.start("cluster", "drain", "3", stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        lines = iter(waiting.stderr.readline, "")
+        assert any(f"without a leader, and not copied before there is one: {orders}-0; start" in line for line in lines)
+        skylog("cluster", "elect", "--unclean", "--topic", orders, "--yes")
+        assert "broker 3 has no replicas; you can stop it" in waiting.communicate(timeout=30)[1]
+    assert waiting.returncode == 0
+    cluster.start(3)
+
+
 def test_drain_needs_enough_other_brokers(skylog: Skylog, cluster: BrokerCluster, orders: str) -> None:
     skylog("cluster", "reassign", "--topic", orders, "--replication-factor", 4)
     refused = skylog("cluster", "drain", 2, code=1).stderr

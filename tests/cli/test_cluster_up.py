@@ -194,7 +194,7 @@ def test_a_second_run_continues_with_the_same_data_and_ports_and_nothing_outlive
     with running(tmp_path / "data", "--brokers", "2", "--port", "0", "--no-console") as first:
         produce(first.bootstrap, "kept", ["a"])
         assert "console at" not in first.said()
-        assert first.stop(signal.SIGTERM) == ""
+        assert first.stop(signal.SIGHUP) == ""
         wait_for_the_last(first.mark, 5)
     logs = [(tmp_path / "data" / f"broker-{node_id}.log").read_text() for node_id in (1, 2)]
     assert all(f"broker {node_id} has stopped" in log for node_id, log in enumerate(logs, 1))

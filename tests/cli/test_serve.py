@@ -20,6 +20,7 @@ import pytest
 from skylog.broker import ServerConfig
 from skylog.cli.log_format import JsonFormatter
 from skylog.cli.serve.store_session import session_opener
+from skylog.cli.stop_signals import stop_signals
 from skylog.cluster import EntryChange
 from skylog.console.settings import DEFAULT_PORT
 from skylog.testing.store_server import StoreServer
@@ -63,6 +64,23 @@ def test_the_console_is_announced_on_stderr_and_stdout_keeps_its_one_line(tmp_pa
     assert out == ""
     (url,) = [line.removeprefix("console at ") for line in err.splitlines() if line.startswith("console at ")]
     assert url.startswith("http://127.0.0.1:")
+
+
+def test_the_end_of_its_terminal_stops_a_broker_cleanly(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--no-console") as process:
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(30) == 0
+    assert (tmp_path / "data" / "clean-shutdown").exists()
+
+
+def test_a_signal_that_is_ignored_since_the_start_stops_nothing() -> None:
+    """As `nohup` does it for SIGHUP."""
+    assert stop_signals() == (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert stop_signals() == (signal.SIGTERM, signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_without_a_console_none_is_announced(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def is_answering(address: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_answers_on_the_port_that_it_prints_and_a_signal_stops_it(tmp_path: Path, number: int) -> None:
     with running(tmp_path / "new" / "data", "--port", "0") as (process, line):
         assert line.startswith("listening on 127.0.0.1:")

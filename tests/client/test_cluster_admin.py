@@ -15,6 +15,7 @@ from skylog.client import (
     BrokerUnreachableError,
     ClusterAdmin,
     Connection,
+    Reassignment,
     TopicNotFoundError,
 )
 from skylog.errors import ConfigError, ErrorCode, KafkaError, SkylogError
@@ -187,6 +188,13 @@ def test_a_reassignment_under_way_is_described_and_can_be_cancelled(
         cluster.heal_link(4, 1)
     assert sorted(cluster.partition(*orders).replicas) == [1, 2, 3]
     assert admin.list_reassignments() == []
+    assert admin.cancel_reassignments() == []
+
+
+def test_a_reassignment_that_completes_while_it_is_cancelled_is_skipped(
+    admin: ClusterAdmin, orders: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "list_reassignments", lambda: [Reassignment(orders, (1, 2, 3), (3,), (1,))])
     assert admin.cancel_reassignments() == []
 
 

@@ -106,7 +106,7 @@ def test_replicas_are_not_eligible_any_more_when_enough_are_in_sync() -> None:
     assert reconcile(stale, live(1, 2, 3), TWO) == partition(1, (1, 2))
     assert reconcile(stale, live(3), TWO).leader == NO_LEADER
     assert shrink(stale, [2], 5, TWO) == partition(1, (1,), (2,))
-    assert resign(stale, 2, TWO) == partition(1, (1,))
+    assert resign(stale, 2, TWO) == replace(partition(1, (1,)), resigned=(2,))
 
 
 def test_an_unclean_election_needs_permission() -> None:
@@ -168,25 +168,25 @@ def test_lowering_the_requirement_clears_the_eligible_replicas() -> None:
 
 
 def test_a_broker_that_starts_gives_up_leadership_and_membership() -> None:
-    assert resign(HEALTHY, 1, TWO) == PartitionImage(NO_LEADER, 6, (1, 2, 3), (2, 3))
+    assert resign(HEALTHY, 1, TWO) == PartitionImage(NO_LEADER, 6, (1, 2, 3), (2, 3), resigned=(1,))
 
 
 def test_a_follower_that_starts_leaves_within_the_epoch_and_is_not_eligible() -> None:
-    assert resign(partition(1, (1, 2)), 2, TWO) == partition(1, (1,))
+    assert resign(partition(1, (1, 2)), 2, TWO) == replace(partition(1, (1,)), resigned=(2,))
 
 
 def test_an_eligible_replica_that_starts_is_not_eligible_any_more() -> None:
-    assert resign(partition(1, (1,), (2, 3)), 2, TWO) == partition(1, (1,), (3,))
+    assert resign(partition(1, (1,), (2, 3)), 2, TWO) == replace(partition(1, (1,), (3,)), resigned=(2,))
 
 
 def test_a_replica_that_is_copied_again_leaves_in_another_epoch() -> None:
     """So the leader does not know any more how far the replica was, and cannot add it before it has begun to copy."""
-    assert withdraw(HEALTHY, 2, TWO) == PartitionImage(1, 6, (1, 2, 3), (1, 3))
-    assert withdraw(partition(1, (1, 3)), 2, TWO) == PartitionImage(1, 6, (1, 2, 3), (1, 3))
+    assert withdraw(HEALTHY, 2, TWO) == PartitionImage(1, 6, (1, 2, 3), (1, 3), emptied=(2,))
+    assert withdraw(partition(1, (1, 3)), 2, TWO) == PartitionImage(1, 6, (1, 2, 3), (1, 3), emptied=(2,))
 
 
 def test_a_leader_that_is_copied_again_gives_up_its_leadership() -> None:
-    assert withdraw(HEALTHY, 1, TWO) == PartitionImage(NO_LEADER, 6, (1, 2, 3), (2, 3))
+    assert withdraw(HEALTHY, 1, TWO) == PartitionImage(NO_LEADER, 6, (1, 2, 3), (2, 3), emptied=(1,))
 
 
 def test_a_replica_is_not_copied_again_if_too_few_others_are_in_sync() -> None:
@@ -204,7 +204,8 @@ def test_a_leader_hands_over_to_the_first_candidate_that_is_in_sync_and_live() -
 
 
 def test_the_last_replica_in_sync_leaves_if_another_is_eligible() -> None:
-    assert resign(partition(1, (1,), (2,)), 1, TWO) == PartitionImage(NO_LEADER, 6, (1, 2, 3), (), (2,))
+    resigned = resign(partition(1, (1,), (2,)), 1, TWO)
+    assert resigned == PartitionImage(NO_LEADER, 6, (1, 2, 3), (), (2,), resigned=(1,))
 
 
 def test_the_last_complete_replica_stays() -> None:
@@ -218,7 +219,8 @@ def test_kafka_14139_the_last_replica_in_sync_does_not_lead_after_it_lost_its_di
     lost = resign(last, 1, TWO, has_lost_data=True)
     assert (lost.leader, lost.in_sync_replicas, lost.eligible_replicas) == (NO_LEADER, (), ())
     assert reconcile(lost, live(1, 2, 3), TWO).leader == NO_LEADER
-    assert unclean(lost, live(1, 2, 3), TWO).leader == 1
+    assert unclean(lost, live(1, 2, 3), TWO).leader == 2, "the others have some of the log"
+    assert unclean(lost, live(1), TWO).leader == 1
 
 
 def test_kafka_15586_a_broker_that_crashed_is_not_elected_before_one_that_did_not() -> None:
@@ -235,7 +237,7 @@ def test_an_intact_broker_gives_up_only_its_leadership() -> None:
 
 
 def test_a_broker_without_data_is_not_intact() -> None:
-    assert resign(HEALTHY, 2, TWO, is_intact=True, has_lost_data=True) == partition(1, (1, 3))
+    assert resign(HEALTHY, 2, TWO, is_intact=True, has_lost_data=True) == replace(partition(1, (1, 3)), emptied=(2,))
 
 
 def test_a_broker_outside_the_in_sync_set_changes_nothing_when_it_starts() -> None:
@@ -344,6 +346,32 @@ def test_a_partition_with_a_leader_needs_no_unclean_election() -> None:
     with pytest.raises(KafkaError) as raised:
         unclean(HEALTHY, live(1, 2, 3), TWO)
     assert raised.value.code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_an_unclean_election_after_a_crash_of_all_takes_a_replica_that_was_complete() -> None:
+    """The first replica has not been in sync for a long time. The last one in sync never returns."""
+    crashed = partition(3, (2, 3))
+    for node_id in (1, 2):
+        crashed = resign(crashed, node_id, TWO)
+    assert reconcile(crashed, live(1, 2), TWO).leader == NO_LEADER
+    elected = unclean(crashed, live(1, 2), TWO)
+    assert (elected.leader, elected.in_sync_replicas, elected.resigned) == (2, (2,), ())
+
+
+def test_of_several_that_crashed_an_unclean_election_takes_the_last_one() -> None:
+    """The others went on without those that crashed before."""
+    crashed = HEALTHY
+    for node_id in (1, 2):
+        crashed = resign(crashed, node_id, TWO)
+    assert unclean(crashed, live(1, 2), TWO).leader == 2
+    assert unclean(resign(crashed, 2, TWO, has_lost_data=True), live(1, 2), TWO).leader == 1
+
+
+def test_a_replica_that_was_in_sync_again_has_not_resigned_and_is_not_empty() -> None:
+    returned = expand(resign(HEALTHY, 2, TWO), 2, 1, 5, live(1, 2, 3), TWO)
+    assert returned == replace(HEALTHY, in_sync_replicas=(1, 3, 2))
+    copied = expand(resign(HEALTHY, 2, TWO, has_lost_data=True), 2, 1, 5, live(1, 2, 3), TWO)
+    assert copied == replace(HEALTHY, in_sync_replicas=(1, 3, 2))
 
 
 def test_an_unclean_election_needs_a_live_replica() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from skylog.cluster.zookeeper.server import ZooKeeperServer
+from skylog.errors import SkylogError
 from skylog.java import RequirementError
 
 from ..conftest import HAS_SPARK
@@ -34,3 +35,11 @@ def test_a_java_that_cannot_be_run_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     with pytest.raises(RequirementError, match=f"{tmp_path}/bin/java cannot be run"):
         server.start()
     assert not server.is_running
+
+
+def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        SkylogError, match="file/zk cannot be a data directory: Not a directory; choose another --data-dir"
+    ):
+        ZooKeeperServer(tmp_path / "file" / "zk").start()

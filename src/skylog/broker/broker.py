@@ -174,8 +174,9 @@ class Broker:
         was_clean = self.log_dir.clean
         await self.membership.enter(was_clean)
         self.log_dir.opened(self.replicas.offline)
-        for folder in self.log_dir.leftovers(self.replicas.offline):
-            self.housekeeping.discard(folder)
+        leftovers = self.log_dir.set_leftovers_aside(self.replicas.offline)
+        if leftovers:
+            self.replicas.discard_deleted(*leftovers)
         if self.access is not None:
             await self.access.load()
         await self.quotas.load()

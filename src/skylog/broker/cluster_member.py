@@ -10,7 +10,8 @@ if the session expires while the broker starts.
 
 The entry of an incarnation names the data directory that it belongs to, and the incarnation of the same process before
 it. If the last one had another directory, the in-sync sets are about the logs in that one, and the broker joins as one
-that has lost its data. So does a process whose session has expired, if another process was this broker meanwhile.
+that has lost its data. So does one with an older copy of its directory, which does not know the last incarnation, and a
+process whose session has expired, if another process was this broker meanwhile.
 """
 
 from __future__ import annotations
@@ -161,6 +162,7 @@ class ClusterMember:
         version = last.version if last is not None else 0
         value = {"directory_id": self._directory_id, "after": self.incarnation}
         self._expirations_before = self.expirations
+        self._log_dir.note_incarnation(version + 1)
         try:
             await self._store.commit([EntryChange(path, value, version)])
         except VersionConflictError:
@@ -176,7 +178,9 @@ class ClusterMember:
             return True
         if self.incarnation:
             return self.incarnation in (last.version, last.value.get("after"))
-        return last.value.get("directory_id") == self._directory_id
+        noted = self._log_dir.last_incarnation
+        is_older = noted is not None and noted < last.version
+        return last.value.get("directory_id") == self._directory_id and not is_older
 
     async def _remove_stale_registration(self) -> None:
         """Remove the registration of a former process. The lock of the data directory proves that it has ended.

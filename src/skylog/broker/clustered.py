@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from skylog.broker.broker import Broker
 from skylog.broker.cluster_member import ClusterMember
 from skylog.broker.config import BrokerConfig, ServerConfig
 from skylog.broker.controller import Controller
+from skylog.broker.deleted_logs import DeletedLogs
 from skylog.broker.membership import MemberCounts
 from skylog.broker.replication.fetchers import ReplicaFetchers
 from skylog.broker.replication.follower_sessions import FollowerSessions
@@ -19,6 +22,7 @@ from skylog.broker.scrubber import Scrubber
 from skylog.clock import Clock, SystemClock
 from skylog.cluster import BrokerImage, EntryChange, MetadataStore, VersionConflictError
 from skylog.cluster.embedded import FILE_NAME as EMBEDDED_FILE
+from skylog.cluster.metadata import TOPIC_IDS
 from skylog.cluster.renewable_session import OpenSession, RenewableSession
 from skylog.errors import SkylogError
 from skylog.storage import LogDir
@@ -80,6 +84,18 @@ async def _check_cluster(session: MetadataStore, cluster_id: str) -> None:
         )
 
 
+async def _check_deleted(store: MetadataStore, cluster_id: str, topic_ids: Collection[UUID]) -> None:
+    """Raise SkylogError unless the store has the cluster, and nothing of these topics: deleting one removes its id."""
+    await _check_cluster(store, cluster_id)
+    paths = [f"{TOPIC_IDS}{topic_id}" for topic_id in topic_ids]
+    present = await store.load(paths[0] if len(paths) == 1 else TOPIC_IDS) if paths else {}
+    for path in present.keys() & set(paths):
+        raise SkylogError(
+            f"the metadata store has lost topic '{present[path].value['topic']}', but not its id: "
+            f"restore it from a backup, or remove {path} as well"
+        )
+
+
 def _check_nothing_is_lost(log_dir: LogDir) -> None:
     """Raise SkylogError if there are logs that no broker of a cluster wrote: they would be removed as unknown ones."""
     if (log_dir.path / EMBEDDED_FILE).exists():
@@ -127,6 +143,12 @@ class ClusterMembership:
             self.followers.last_fetch_s,
             config.replica_lag_time_max_ms / 1000,
         )
+        self.deleted_logs = DeletedLogs(
+            broker.log_dir,
+            lambda topic_ids: _check_deleted(store, broker.identity.cluster_id, topic_ids),
+            broker.housekeeping.discard,
+        )
+        replicas.discard_deleted = self.deleted_logs.keep
         self.repairs = Repairs(broker)
         self.scrubber = Scrubber(broker)
         broker.checks.on_damage = self.repairs.note
@@ -191,4 +213,5 @@ class ClusterMembership:
     async def stop(self) -> None:
         await self.member.stop()
         await self._stop_work()
+        await self.deleted_logs.stop()
         self.followers.close()

@@ -59,6 +59,10 @@ class ReplicaFolders:
         """Rename the folders of removed logs, which frees their names. Return the new paths."""
         return await self._run(lambda: _set_aside_all(logs))
 
+    async def keep_aside(self, logs: Sequence[Log]) -> list[Path]:
+        """Rename the folders of logs whose topics are gone. A log continues with its folder if its topic is back."""
+        return await self._run(lambda: self._keep_aside(logs))
+
     async def set_unopened_aside(self, names: Sequence[TopicPartition]) -> None:
         """Free the names of logs that could not be opened. The next start removes their folders."""
         await self._run(lambda: self._set_unopened_aside(names))
@@ -99,12 +103,18 @@ class ReplicaFolders:
                 outcomes.append(error)
         return outcomes
 
+    def _keep_aside(self, logs: Sequence[Log]) -> list[Path]:
+        folders = _set_aside_all(logs)
+        for folder in folders:
+            self._log_dir.keep(folder)
+        return folders
+
     def _set_unopened_aside(self, names: Iterable[TopicPartition]) -> None:
         for name in names:
             folder = self._log_dir.path / str(name)
             try:
                 if folder.is_dir():
-                    set_aside(folder)
+                    self._log_dir.keep(set_aside(folder))
             except OSError as error:
                 logger.error("%s cannot be removed now, the next start removes it: %s", folder, error)
 

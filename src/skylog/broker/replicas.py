@@ -44,6 +44,8 @@ leader's records, so everything that was derived from the log is still right.
 class Replicas:
     """The replicas on broker `node_id`, by topic and partition. Folders of removed logs are passed to `discard`.
 
+    Those of logs whose topic is gone are passed to `discard_deleted`.
+
     A replica leads, follows, or is offline. `offline` has the reason why a log could not be opened. A member of a
     cluster leads nothing until `may_lead`: before it has joined, the image may show it as the leader that it was. Once
     it `is_running`, it opens the logs of topics that others create in the background.
@@ -71,13 +73,14 @@ class Replicas:
         self._log_dir = log_dir
         self.defaults = defaults
         self._folders = ReplicaFolders(log_dir, executor)
-        self._discard = discard
+        self._discard = self.discard_deleted = discard
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._leaders: dict[str, dict[int, Partition]] = {}
         self._topics: dict[str, TopicImage] = {}
         self._prepared: dict[UUID, dict[TopicPartition, Log]] = {}
         self._preparing: dict[str, UUID] = {}  # the topics whose folders are used for a change that is not committed
         self._removed: list[Log] = []
+        self._deleted: list[Log] = []  # those whose topic is gone
         self._removed_offline: list[TopicPartition] = []
         self._removal_listeners: list[RemovalListener] = []
         self._leadership_listeners: list[LeadershipListener] = []
@@ -317,12 +320,11 @@ class Replicas:
         topic, index = partition.name
         del self._by_topic[topic][index]
         self._leaders.get(topic, {}).pop(index, None)
-        self._retire(partition)
+        self._removed.append(self._retire(partition))
         logger.info("%s was moved to other brokers", partition.name)
 
-    def _retire(self, partition: Partition) -> None:
+    def _retire(self, partition: Partition) -> Log:
         log = self._log_dir.detach(partition.name)
-        self._removed.append(log)
         for listener in self._removal_listeners:
             listener(log)
         led = partition.is_leader
@@ -330,11 +332,12 @@ class Replicas:
         self._report(partition, led)
         if self.is_running and self._is_replicated:
             self._spawn(self.settle())
+        return log
 
     def _remove(self, topic: TopicImage) -> None:
         self._leaders.pop(topic.name, None)
         for partition in self._by_topic.pop(topic.name, {}).values():
-            self._retire(partition)
+            self._deleted.append(self._retire(partition))
         self._topics.pop(topic.name, None)
         self._remove_offline(topic, range(len(topic.partitions)))
         logger.info("topic %s was deleted", topic.name)
@@ -383,10 +386,15 @@ class Replicas:
     async def settle(self) -> None:
         """Rename the folders of removed logs, which frees their names."""
         removed, self._removed = self._removed, []
+        deleted, self._deleted = self._deleted, []
         offline, self._removed_offline = self._removed_offline, []
         if removed:
             async with self._folders.in_use:  # a topic that was created again may be about to use the same names
                 self._discard(*await self._folders.set_aside(removed))
+        if deleted:
+            async with self._folders.in_use:
+                keep = self._folders.keep_aside if self._is_replicated else self._folders.set_aside
+                self.discard_deleted(*await keep(deleted))
         if offline:
             async with self._folders.in_use:
                 await self._folders.set_unopened_aside(offline)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from skylog.cli.stop_signals import stop_signals
 from skylog.errors import SkylogError
 
 
@@ -43,7 +44,7 @@ def zookeeper(
     from skylog.cluster.zookeeper.server import ZooKeeperServer
     from skylog.development.zookeeper_security import security_of
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         signal.signal(number, lambda *_: sys.exit(0))
     security = None if secrets is None else security_of(secrets)
     with ZooKeeperServer(data_dir, host, port, security=security) as server:

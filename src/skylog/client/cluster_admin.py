@@ -17,10 +17,11 @@ from skylog.client.errors import TopicNotFoundError
 from skylog.client.reassignment_plan import ReassignmentPlan, plan_drain, plan_spread
 from skylog.client.reassignment_progress import ReassignmentProgress, ReassignmentTracker
 from skylog.client.throttle import RATE_KEYS, TOPIC_KEYS, throttled_replicas
-from skylog.errors import KafkaError, SkylogError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 
 _NO_LEADER: Final = -1
+_HAS_ENDED: Final = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
 class ClusterAdmin:
@@ -175,11 +176,14 @@ class ClusterAdmin:
         self._alter(targets, "moved")
 
     def cancel_reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> list[Reassignment]:
-        """Cancel reassignments, by default all, and return them. Partitions that are not reassigned are skipped."""
+        """Cancel reassignments, by default all, and return them. Partitions that are not reassigned are skipped.
+
+        So are those whose reassignment completes at the same time.
+        """
         wanted = None if partitions is None else set(partitions)
         found = [each for each in self.list_reassignments() if wanted is None or each.partition in wanted]
-        self._alter({each.partition: None for each in found}, "cancelled")
-        return found
+        ended = self._alter({each.partition: None for each in found}, "cancelled", _HAS_ENDED)
+        return [each for each in found if each.partition not in ended]
 
     def follow(
         self, targets: Mapping[TopicPartition, Sequence[int]], interval_s: float = 0.5
@@ -198,11 +202,18 @@ class ClusterAdmin:
                 return
             time.sleep(interval_s)
 
-    def _alter(self, targets: Mapping[TopicPartition, Sequence[int] | None], done: str) -> None:
+    def _alter(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], done: str, harmless: ErrorCode | None = None
+    ) -> set[TopicPartition]:
+        """Change reassignments. Return the partitions with a harmless error, and raise KafkaError for another one."""
         rejected = self._requests.alter_reassignments(targets) if targets else {}
+        skipped = {key for key, error in rejected.items() if error.code is harmless}
         for key, error in sorted(rejected.items()):
+            if key in skipped:
+                continue
             count = f"{len(rejected)} of {len(targets)} partitions" if len(targets) > 1 else "the partition"
             raise KafkaError(error.code, f"{count} could not be {done}; {key}: {error.message}")
+        return skipped
 
     # -- throttles
 

@@ -112,10 +112,13 @@ def _recover(partition: PartitionImage, brokers: Brokers, rules: ElectionRules) 
     """Elect a leader for a partition that has no live replica in sync.
 
     After the election of an eligible replica the former members of the in-sync set are eligible, too: nothing has been
-    committed without them since.
+    committed without them since. An unclean election prefers the last one that was complete until it crashed, and
+    elects one that has lost its log only if there is no other.
     """
     live = [each for each in partition.replicas if each in brokers]
-    live.sort(key=lambda each: (brokers[each].is_stopping, each in partition.adding))
+    rank = {each: number for number, each in enumerate(reversed(partition.resigned))}
+    rank |= {each: len(partition.replicas) for each in (*partition.adding, *partition.emptied)}
+    live.sort(key=lambda each: (brokers[each].is_stopping, rank.get(each, len(partition.resigned))))
     for each in live:
         if each in partition.eligible_replicas:
             return _lead(_with_in_sync(partition, (each,), rules), each)
@@ -127,7 +130,8 @@ def _recover(partition: PartitionImage, brokers: Brokers, rules: ElectionRules) 
 def _lead(partition: PartitionImage, leader: int) -> PartitionImage:
     if leader == partition.leader:
         return partition
-    return replace(partition, leader=leader, leader_epoch=partition.leader_epoch + 1)
+    resigned = partition.resigned if leader == NO_LEADER else ()  # a leader commits without them
+    return replace(partition, leader=leader, leader_epoch=partition.leader_epoch + 1, resigned=resigned)
 
 
 def _with_in_sync(partition: PartitionImage, in_sync: tuple[int, ...], rules: ElectionRules) -> PartitionImage:
@@ -141,7 +145,8 @@ def _with_in_sync(partition: PartitionImage, in_sync: tuple[int, ...], rules: El
         eligible = tuple(each for each in partition.replicas if each in complete and each not in in_sync)
     if (in_sync, eligible) == (partition.in_sync_replicas, partition.eligible_replicas):
         return partition
-    return replace(partition, in_sync_replicas=in_sync, eligible_replicas=eligible)
+    emptied = _without(partition.emptied, in_sync)
+    return replace(partition, in_sync_replicas=in_sync, eligible_replicas=eligible, resigned=(), emptied=emptied)
 
 
 # -- a broker that starts
@@ -162,6 +167,8 @@ def resign(
     with less, and the others would truncate to that (KAFKA-14139, KAFKA-15586). The partition is then offline until
     an unclean election is requested.
 
+    An unclean election then prefers those that have left with their data.
+
     With `is_intact` the broker gives up only its leadership. It must know that nothing is missing: its previous
     incarnation stopped cleanly and left a mark with its number, or the process has lost only its session.
     """
@@ -170,12 +177,16 @@ def resign(
         partition = _lead(partition, NO_LEADER)
     complete = {*partition.in_sync_replicas, *partition.eligible_replicas}
     is_last = complete == {node_id}
+    if has_lost_data and node_id not in partition.emptied:
+        resigned = _without(partition.resigned, (node_id,))
+        partition = replace(partition, resigned=resigned, emptied=(*partition.emptied, node_id))
     if node_id not in complete or (not has_lost_data and (is_intact or is_last)):
         return partition
     return replace(
         partition,
         in_sync_replicas=_without(partition.in_sync_replicas, (node_id,)),
         eligible_replicas=_without(partition.eligible_replicas, (node_id,)),
+        resigned=partition.resigned if has_lost_data else (*partition.resigned, node_id),
     )
 
 
@@ -188,7 +199,7 @@ def withdraw(partition: PartitionImage, node_id: int, rules: ElectionRules) -> P
     others = _without(partition.in_sync_replicas, (node_id,))
     if len(others) < rules.required(partition):
         return partition
-    resigned = resign(partition, node_id, rules)
+    resigned = resign(partition, node_id, rules, has_lost_data=True)
     return resigned if partition.leader == node_id else replace(resigned, leader_epoch=partition.leader_epoch + 1)
 
 

@@ -75,6 +75,8 @@ class PartitionImage:
     `leader` is NO_LEADER while the partition is offline. Every leader has an epoch of its own, larger than the last.
     The replicas in `in_sync_replicas` have every committed record. So do those in `eligible_replicas` (KIP-966): they
     left the in-sync set when it had fewer than `min.insync.replicas` members, so that nothing was committed since.
+    Two more help an unclean election: those in `resigned` were complete until they crashed, and those in `emptied` have
+    lost their logs and were not in sync since.
     During a reassignment `replicas` has both the old and the new ones: `adding` are not in sync yet, `removing` leave
     when all of `adding` are.
     """
@@ -86,6 +88,8 @@ class PartitionImage:
     eligible_replicas: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    resigned: tuple[int, ...] = ()
+    emptied: tuple[int, ...] = ()
 
     @property
     def is_reassigned(self) -> bool:
@@ -98,7 +102,13 @@ class PartitionImage:
             "replicas": list(self.replicas),
             "in_sync_replicas": list(self.in_sync_replicas),
         }
-        rare = {"eligible_replicas": self.eligible_replicas, "adding": self.adding, "removing": self.removing}
+        rare = {
+            "eligible_replicas": self.eligible_replicas,
+            "adding": self.adding,
+            "removing": self.removing,
+            "resigned": self.resigned,
+            "emptied": self.emptied,
+        }
         return value | {key: list(ids) for key, ids in rare.items() if ids}
 
     @classmethod
@@ -111,6 +121,8 @@ class PartitionImage:
             tuple(value.get("eligible_replicas", ())),
             tuple(value.get("adding", ())),
             tuple(value.get("removing", ())),
+            tuple(value.get("resigned", ())),
+            tuple(value.get("emptied", ())),
         )
 
 

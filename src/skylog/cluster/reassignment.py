@@ -70,6 +70,8 @@ def _with_replicas(
         eligible_replicas=tuple(each for each in partition.eligible_replicas if each in replicas),
         adding=adding,
         removing=removing,
+        resigned=tuple(each for each in partition.resigned if each in replicas),
+        emptied=tuple(each for each in partition.emptied if each in replicas),
     )
 
 

@@ -7,6 +7,7 @@
     replication-offset-checkpoint      per log, its high watermark, which a member of a cluster begins with
     clean-shutdown                     exists only between a clean stop and the next start: the size of each log
     first-join                         exists until a new broker has joined its cluster for the first time
+    incarnation                        the number of the last incarnation that the broker has begun in its cluster
     lock                               locked by the broker that uses the directory
     <topic>-<partition>/               one log each; its `partition.metadata` holds the topic id
     <…>.deleted                        logs of deleted topics, about to be removed
@@ -55,9 +56,11 @@ logger = logging.getLogger(__name__)
 
 CLEAN_SHUTDOWN: Final = "clean-shutdown"
 FIRST_JOIN: Final = "first-join"
+INCARNATION: Final = "incarnation"
 META_PROPERTIES: Final = "meta.properties"
 CLOSING_THREADS: Final = 8  # disks complete concurrent fsyncs faster than one after the other
 DELETED_SUFFIX: Final = ".deleted"
+_LONGEST_WHOLE_NAME: Final = 200
 _LOG_FOLDER_NAME = re.compile(r"[a-zA-Z0-9._-]+(-\d+|\.[0-9a-f]{32}\.deleted)")
 _LOG_FILE_NAME = re.compile(
     r"(\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata)(\.deleted|\.tmp)?"
@@ -94,6 +97,10 @@ class LogDir:
             raise SkylogError(f"{self.path} cannot be a data directory: {reason}; choose another --data-dir") from error
         self._lock = self._acquire_lock()
         self.logs: dict[TopicPartition, Log] = {}
+        self._kept: dict[tuple[str, UUID], Path] = {}  # renamed folders of deleted topics, by former name and topic id
+        self._kept_as: dict[Path, tuple[str, UUID]] = {}
+        for aside in self.path.glob(f"*{DELETED_SUFFIX}"):
+            self.keep(aside)
         self._found = {file: read_checkpoint(self.path / file) for file in CHECKPOINTS}
         self._checkpointing = threading.Lock()
         self._checkpoints_taken = self._checkpoints_written = 0
@@ -167,6 +174,18 @@ class LogDir:
         """Remove the mark: the cluster knows that the broker has nothing."""
         (self.path / FIRST_JOIN).unlink(missing_ok=True)
 
+    @property
+    def last_incarnation(self) -> int | None:
+        """The last incarnation that was about to begin with this directory; None if that is unknown."""
+        try:
+            return int((self.path / INCARNATION).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def note_incarnation(self, number: int) -> None:
+        """Note an incarnation before it begins. So a copy of the directory that was made before can be told apart."""
+        replace_file(self.path / INCARNATION, f"{number}\n".encode())
+
     def last_high_watermark(self, name: TopicPartition) -> int:
         """Return the last known high watermark of a log that is not registered yet; 0 if there is none."""
         return self._found[HIGH_WATERMARKS].get(name, 0)
@@ -183,12 +202,11 @@ class LogDir:
     def make_log(self, name: TopicPartition, config: LogConfig, topic_id: UUID | None = None) -> Log:
         """Open or create a log without registering it. Call `forget` with its name before, and `add` after.
 
-        May run in another thread. If the folder belongs to another topic of the same name, it is renamed first.
+        May run in another thread. If the folder belongs to another topic of the same name, it is renamed first. If the
+        topic was taken for deleted, but is back, the log continues with its former folder.
         """
         directory = self.path / str(name)
-        if topic_id is not None and read_topic_id(directory) not in (None, topic_id):
-            aside = set_aside(directory)
-            logger.warning("%s belongs to a deleted topic of the same name; moved to %s", directory, aside)
+        if topic_id is not None and self._changes_folder(directory, topic_id):
             return Log(directory, name, config, self.pool, topic_id=topic_id, now_ms=self._clock.now_ms())
         return Log(
             directory,
@@ -202,6 +220,40 @@ class LogDir:
             clean=name in self._closed_sizes and self._closed_sizes[name] == log_size(directory),
             now_ms=self._clock.now_ms(),
         )
+
+    def _changes_folder(self, directory: Path, topic_id: UUID) -> bool:
+        """Put the kept folder of a topic in its place, and another topic's aside. Return whether there was either."""
+        is_foreign = read_topic_id(directory) not in (None, topic_id)
+        if is_foreign:
+            aside = set_aside(directory)
+            logger.warning("%s belongs to a deleted topic of the same name; moved to %s", directory, aside)
+        kept = self._kept.pop((directory.name, topic_id), None)
+        if kept is None or directory.exists() or not kept.exists():
+            return is_foreign
+        os.rename(kept, directory)
+        logger.warning("%s continues with %s: its topic was gone, and is back", directory, kept.name)
+        return True
+
+    def keep(self, aside: Path) -> None:
+        """Register a folder that `set_aside` has renamed, for the case that its topic is back. May run in a thread.
+
+        A folder with a shortened name is left out: it could be that of another partition.
+        """
+        name, topic_id = aside.name.rpartition(".")[0].rpartition(".")[0], read_topic_id(aside)
+        if topic_id is not None and len(name) < _LONGEST_WHOLE_NAME:
+            self._kept[name, topic_id] = aside
+            self._kept_as[aside] = name, topic_id
+
+    def kept_topics(self, asides: Iterable[Path]) -> set[UUID]:
+        """Return the ids of the topics of renamed folders, as far as they are known."""
+        return {self._kept_as[aside][1] for aside in asides if aside in self._kept_as}
+
+    def give_up(self, asides: Iterable[Path]) -> None:
+        """Forget renamed folders, which are about to be deleted. Those that a log has continued with do not exist."""
+        for aside in asides:
+            key = self._kept_as.pop(aside, None)
+            if key is not None and self._kept.get(key) == aside:
+                del self._kept[key]
 
     def add(self, log: Log) -> None:
         self._drop_loaded(log.name)
@@ -255,6 +307,19 @@ class LogDir:
         """Return folders of deleted topics whose removal was interrupted: logs that are neither open nor offline."""
         names = {str(name) for name in (*self.logs, *offline)}
         return [path for path in self.path.iterdir() if path.name not in names and _is_left_over(path)]
+
+    def set_leftovers_aside(self, offline: Iterable[TopicPartition] = ()) -> list[Path]:
+        """Rename the leftovers, which frees their names. Return the new paths. Call it after `opened`."""
+        asides = []
+        for folder in self.leftovers(offline):
+            try:
+                aside = folder if folder.suffix == DELETED_SUFFIX else set_aside(folder)
+            except OSError as error:
+                logger.error("%s cannot be removed now, the next start removes it: %s", folder, error)
+                continue
+            self.keep(aside)
+            asides.append(aside)
+        return asides
 
     def folders_with_data(self) -> list[Path]:
         """Return the folders of unopened logs that contain batches, whether or not their topic exists."""
@@ -334,7 +399,7 @@ def _is_left_over(path: Path) -> bool:
 def set_aside(directory: Path) -> Path:
     """Rename the folder of a log that is not in use. Return the new path, for `delete`."""
     # The longest topic name leaves no room for a suffix in a file name.
-    aside = directory.with_name(f"{directory.name[:200]}.{uuid.uuid4().hex}{DELETED_SUFFIX}")
+    aside = directory.with_name(f"{directory.name[:_LONGEST_WHOLE_NAME]}.{uuid.uuid4().hex}{DELETED_SUFFIX}")
     os.rename(directory, aside)
     return aside
 

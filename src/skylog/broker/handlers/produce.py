@@ -31,6 +31,7 @@ from skylog.broker.security.access import may
 from skylog.broker.security.needs import each_topic, each_transactional_id
 from skylog.broker.transaction_verifier import first_batches
 from skylog.errors import ErrorCode, KafkaError
+from skylog.limited_logger import LimitedLogger
 from skylog.model import INTERNAL_TOPICS, TopicPartition
 from skylog.net import PendingReply, Reply
 from skylog.protocol.apis import ApiKey
@@ -49,6 +50,7 @@ from skylog.storage import AppendResult, RejectedRecordsError
 from skylog.transactions import Producer
 
 logger = logging.getLogger(__name__)
+limited_logger = LimitedLogger(logger)
 
 OPENED_BYTES: Final = 16 * 1024  # a request may have opened on the event loop
 
@@ -353,9 +355,9 @@ def _note_uncommitted(context: Context, failures: Failures, errors: Errors) -> N
 def _note_failures(context: Context, failures: Failures) -> None:
     for (topic, index), error in failures.items():
         context.broker.requests.errors[ApiKey.PRODUCE, error.code.name] += 1
-        severe = error.code is ErrorCode.KAFKA_STORAGE_ERROR
-        level = logging.ERROR if severe else logging.DEBUG
-        logger.log(level, "produce to %s-%d by %s: %s: %s", topic, index, context.client_id, error.code.name, error)
+        severe = error.code is ErrorCode.KAFKA_STORAGE_ERROR  # clients repeat such a request as fast as they can
+        log = limited_logger.error if severe else logger.debug
+        log("produce to %s-%d by %s: %s: %s", topic, index, context.client_id, error.code.name, error)
 
 
 API = Api(

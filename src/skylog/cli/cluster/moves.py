@@ -84,6 +84,7 @@ def carry_out(
             if order.throttle is not None and whole.moves:
                 _throttle(admin, whole, order.throttle)
             _begin(admin, plan, order)
+            _warn_of_offline(admin, whole)
             return _finish(admin, whole.targets, order, check)
     except KeyboardInterrupt:
         _advise(order)
@@ -141,6 +142,17 @@ def _begin(admin: ClusterAdmin, plan: ReassignmentPlan, order: Order) -> None:
         if order.throttle is not None:
             admin.clear_throttle(order.topics)
         raise
+
+
+def _warn_of_offline(admin: ClusterAdmin, plan: ReassignmentPlan) -> None:
+    """Name the partitions that nobody can copy now. Otherwise the waiting would seem to have no reason."""
+    names = [str(each.partition) for each in admin.describe().offline if each.partition in plan.targets]
+    if names:
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        note(
+            f"without a leader, and not copied before there is one: {shown}; start the brokers that have them, or "
+            "give up what only those have: skylog cluster elect --unclean"
+        )
 
 
 def _throttle(admin: ClusterAdmin, plan: ReassignmentPlan, bytes_per_s: int) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from skylog.cli.log_format import check_level
 from skylog.cli.options import DEFAULT_BOOTSTRAP, read_settings
+from skylog.cli.stop_signals import stop_signals
 from skylog.console.settings import DEFAULT_PORT
 from skylog.printable import escape_controls
 from skylog.terminal import note, stderr
@@ -89,7 +90,7 @@ def up(
     secrets = secrets_of(data_dir)
     is_secure = secure or is_development_set(secrets)
     plan = ClusterPlan(brokers, port, console, console_port, chosen, log_level, secrets if is_secure else None)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
         with DevelopmentCluster(data_dir, plan, report=_report) as cluster:
@@ -100,10 +101,15 @@ def up(
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Stop cleanly. A second signal ends this process at once, and the kernel kills all others with it."""
+    """Stop cleanly. A second signal ends this process at once, and the kernel kills all others with it.
+
+    A terminal that is closed sends SIGHUP several times, and takes no more output.
+    """
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_DFL)
-    note("stopping; another Ctrl-C kills everything")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if number != signal.SIGHUP:
+        note("stopping; another Ctrl-C kills everything")
     raise KeyboardInterrupt
 
 

@@ -7,7 +7,6 @@ import gc
 import logging
 import resource
 import shutil
-import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from skylog.cli.serve.options import ServeOptions
 from skylog.cli.serve.registry_command import registry_command, registry_secrets
 from skylog.cli.serve.store_session import OpenSession, session_opener
 from skylog.cli.settings import read_settings
+from skylog.cli.stop_signals import stop_signals
 from skylog.console.settings import DEFAULT_PORT, Settings
 from skylog.errors import ConfigError, SkylogError
 from skylog.registry.settings import URL_VARIABLE, RegistrySettings
@@ -118,7 +118,7 @@ class BrokerServer:
 
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             loop.add_signal_handler(number, stopping.set)
         listening = self._open_console()
         registry = self._open_registry()

@@ -120,7 +120,13 @@ class ZooKeeperServer:
         """Start or restart the server; returns when it answers. Raises SkylogError with the reason if it does not."""
         if self.is_running:
             raise SkylogError(f"ZooKeeper at {self.address} is running already")
-        (self.data_dir / "data").mkdir(parents=True, exist_ok=True)
+        try:
+            (self.data_dir / "data").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror or error
+            raise SkylogError(
+                f"{self.data_dir} cannot be a data directory: {reason}; choose another --data-dir"
+            ) from error
         with _lock(self.data_dir) as lock:
             for attempt in range(_ATTEMPTS):
                 port = _bindable_port(self.host, self.port)
