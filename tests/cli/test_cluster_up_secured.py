@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from skylog.config import read_properties
 from skylog.development import secrets_of
+from skylog.security.jaas import parse_jaas
 from skylog.testing import wait_until
 
 from ..descendants import descendants
@@ -46,7 +50,13 @@ def test_who_logs_in_is_served_and_nobody_else(secured: Up, client: str) -> None
     skylog("produce", "letters", "--bootstrap", secured.bootstrap, stdin=b"hello\n", config=client)
     stranger = run_skylog("topics", "list", "--bootstrap", secured.bootstrap)
     assert (stranger.returncode, "if it requires TLS or a login" in stranger.stderr) == (1, True)
+    secured.wait_for("log in to the console as admin")
     request = urllib.request.Request(f"{secured.console_url}/topics", headers={"Accept": "application/json"})
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(request, timeout=60)
+    login = parse_jaas(read_properties(Path(client).read_text())["sasl.jaas.config"])
+    token = base64.b64encode(f"{login['username']}:{login['password']}".encode()).decode()
+    request.add_header("Authorization", f"Basic {token}")
     with urllib.request.urlopen(request, timeout=60) as response:
         assert "letters" in {topic["name"] for topic in json.load(response)["topics"]}
 
