@@ -63,7 +63,7 @@ def test_the_salt_of_an_unknown_user_depends_on_the_seed_the_name_and_the_mechan
     salt, iterations = same.pop().split(",i=")
     assert (len(base64.b64decode(salt)), iterations) == (26, "8192")
     others = [(SHA_512, "nobody", b"seed"), (SHA_256, "somebody", b"seed"), (SHA_256, "nobody", b"other")]
-    assert salt not in {challenge(*each, Decoy(seed, 26, 8192)).split(",")[0] for *each, seed in others}
+    assert salt not in {challenge(kind, name, Decoy(seed, 26, 8192)).split(",")[0] for kind, name, seed in others}
 
 
 def test_a_recorded_login_cannot_be_replayed() -> None:
