@@ -157,6 +157,27 @@ def test_a_table_that_somebody_removed_from_the_publication_is_read_anew(databas
     assert keys(capture) == [(2, 2), (3, 3)]
 
 
+def test_tables_are_read_anew_if_somebody_drops_the_publication(database: str, captured: Make) -> None:
+    """A transaction that was open meanwhile has changes that PostgreSQL cannot send any more."""
+    execute(database, CREATE, "INSERT INTO t VALUES (1, 1)")
+    capture = captured("public.t", envelope=EnvelopeName.PLAIN)
+    drop = f"DROP PUBLICATION skylog_{capture.prefix}"
+    with capture.running(), psycopg.connect(database) as long:
+        wait_until(lambda: capture.statuses and keys(capture) == [(1, 1)], "the first row", PATIENCE_S)
+        long.execute("INSERT INTO t VALUES (9, 9)")
+        execute(database, drop, "INSERT INTO t VALUES (2, 2)", "DELETE FROM t WHERE id = 1")
+        wait_until(lambda: capture.statuses[-1].failures, "it is noticed", PATIENCE_S)
+        long.commit()
+        wait_until(lambda: keys(capture) == [(2, 2), (9, 9)], "the rows of both", PATIENCE_S)
+        assert "the publication was dropped" in str(capture.statuses[-1].last_error)
+    execute(database, "INSERT INTO t VALUES (3, 3)", drop, "INSERT INTO t VALUES (4, 4)", "DELETE FROM t WHERE id = 2")
+    capture.catch_up()
+    assert keys(capture) == [(3, 3), (4, 4), (9, 9)]
+    execute(database, "INSERT INTO t VALUES (5, 5)")
+    capture.catch_up()
+    assert keys(capture) == [(3, 3), (4, 4), (5, 5), (9, 9)]
+
+
 def test_a_table_with_heirs_is_refused_with_the_fix(database: str, captured: Make) -> None:
     execute(database, CREATE, "CREATE TABLE heir () INHERITS (t)")
     with pytest.raises(CaptureError, match=r"NO INHERIT public\.t"):

@@ -24,7 +24,14 @@ from skylog.capture.merge import SnapshotMerge
 from skylog.capture.pgoutput import format_lsn
 from skylog.capture.plan import Limits, Plan
 from skylog.capture.position import Position, Progress
-from skylog.capture.replication import HEADER, KEEPALIVE, ReplicationStream, keepalive, wal_place
+from skylog.capture.replication import (
+    HEADER,
+    KEEPALIVE,
+    PublicationDroppedError,
+    ReplicationStream,
+    keepalive,
+    wal_place,
+)
 from skylog.capture.sink import Sink, positions_topic
 from skylog.capture.snapshot import Snapshot
 from skylog.capture.source import Source, SourceTable
@@ -155,6 +162,11 @@ class CaptureRun:
         except TableChangedError as error:
             self._sink.abort()
             self._sink.commit(replace(self._position, tables={**self._position.tables, error.table: Progress()}))
+            raise
+        except PublicationDroppedError:
+            self._sink.abort()
+            tables = dict.fromkeys(self._position.tables, Progress())
+            self._sink.commit(Position(self._position.system, self.source.end_lsn(), tables=tables))
             raise
         except TransactionAbortedError:
             self._check_topics()  # one that was deleted is the cause
