@@ -117,3 +117,21 @@ def test_a_user_who_is_removed_cannot_log_in_again(thread: BrokerThread, client:
     thread.run(thread.broker.users.change("leaver", lambda _: {}))
     assert log_in(client, "leaver", "leaver-secret").error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert client.is_closed()
+
+
+def test_nobody_learns_which_users_there_are(thread: BrokerThread) -> None:
+    """Also not with two mechanisms, and a user as librdkafka adds it."""
+
+    def challenge(name: str, mechanism: str) -> tuple[int, str]:
+        with RawClient(port_of(thread, "SASL_PLAINTEXT")) as connection:
+            assert handshake(connection, mechanism).error_code == 0
+            answer = send_token(connection, f"n,,n={name},r=x".encode()).auth_bytes.decode()
+        salt, iterations = answer.partition(",s=")[2].split(",i=")
+        salts.add(salt)
+        return len(salt), iterations
+
+    salts: set[str] = set()
+    names = ("alice", "mallory", "nobody", "somebody")
+    kinds = {challenge(name, each) for name in names for each in ("SCRAM-SHA-256", "SCRAM-SHA-512") for _ in range(2)}
+    assert len(kinds) == 1
+    assert len(salts) == 8

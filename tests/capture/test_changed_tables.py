@@ -16,9 +16,10 @@ from skylog.capture.merge import Chunk
 from skylog.capture.plan import Limits
 from skylog.capture.position import Position
 from skylog.capture.service import run_capture
-from skylog.capture.sink import Sink
+from skylog.capture.sink import Sink, positions_topic
 from skylog.capture.source import Source
 from skylog.capture.table import CaptureError
+from skylog.client import Admin
 from skylog.testing import wait_until
 from tests.capture.captured import Captured, InterruptionError
 from tests.capture.execute import execute
@@ -154,6 +155,27 @@ def test_a_table_that_somebody_removed_from_the_publication_is_read_anew(databas
             capture.catch_up()
     capture.catch_up()
     assert keys(capture) == [(2, 2), (3, 3)]
+
+
+def test_tables_are_read_anew_if_somebody_drops_the_publication(database: str, captured: Make) -> None:
+    """A transaction that was open meanwhile has changes that PostgreSQL cannot send any more."""
+    execute(database, CREATE, "INSERT INTO t VALUES (1, 1)")
+    capture = captured("public.t", envelope=EnvelopeName.PLAIN)
+    drop = f"DROP PUBLICATION skylog_{capture.prefix}"
+    with capture.running(), psycopg.connect(database) as long:
+        wait_until(lambda: capture.statuses and keys(capture) == [(1, 1)], "the first row", PATIENCE_S)
+        long.execute("INSERT INTO t VALUES (9, 9)")
+        execute(database, drop, "INSERT INTO t VALUES (2, 2)", "DELETE FROM t WHERE id = 1")
+        wait_until(lambda: capture.statuses[-1].failures, "it is noticed", PATIENCE_S)
+        long.commit()
+        wait_until(lambda: keys(capture) == [(2, 2), (9, 9)], "the rows of both", PATIENCE_S)
+        assert "the publication was dropped" in str(capture.statuses[-1].last_error)
+    execute(database, "INSERT INTO t VALUES (3, 3)", drop, "INSERT INTO t VALUES (4, 4)", "DELETE FROM t WHERE id = 2")
+    capture.catch_up()
+    assert keys(capture) == [(3, 3), (4, 4), (9, 9)]
+    execute(database, "INSERT INTO t VALUES (5, 5)")
+    capture.catch_up()
+    assert keys(capture) == [(3, 3), (4, 4), (5, 5), (9, 9)]
 
 
 def test_a_table_with_heirs_is_refused_with_the_fix(database: str, captured: Make) -> None:
@@ -333,3 +355,56 @@ def test_a_failing_capture_shows_its_error(database: str, captured: Make) -> Non
         assert failed.last_error
         wait_until(lambda: capture.statuses[-1].is_running, "the next run", PATIENCE_S)
         assert capture.statuses[-1].last_error
+
+
+def test_a_topic_that_is_deleted_under_a_running_capture_gets_its_rows_again(database: str, captured: Make) -> None:
+    execute(database, CREATE, "INSERT INTO t VALUES (1, 1), (2, 2)")
+    capture = captured("public.t", envelope=EnvelopeName.PLAIN)
+    topic = f"{capture.prefix}.public.t"
+    with capture.running():
+        wait_until(lambda: capture.statuses and keys(capture) == [(1, 1), (2, 2)], "the rows", PATIENCE_S)
+        Admin(capture.bootstrap).delete_topics([topic])
+        execute(database, "INSERT INTO t VALUES (3, 3)")
+        wait_until(
+            lambda: has_topic(capture, topic) and keys(capture) == [(1, 1), (2, 2), (3, 3)], "all rows", PATIENCE_S
+        )
+        wait_until(lambda: capture.statuses[-1].is_running, "it runs again", PATIENCE_S)
+    assert capture.statuses[-1].last_error == f"the topic {topic} was deleted under the capture"
+    configs = {each.name: each.value for each in Admin(capture.bootstrap).describe_configs(topic)}
+    assert configs["cleanup.policy"] == "compact"
+
+
+def test_a_topic_that_was_deleted_while_the_capture_was_stopped_gets_its_rows_again(
+    database: str, captured: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    execute(database, CREATE, "INSERT INTO t VALUES (1, 1), (2, 2)")
+    capture = captured("public.t", envelope=EnvelopeName.PLAIN)
+    capture.catch_up()
+    admin, topic = Admin(capture.bootstrap), f"{capture.prefix}.public.t"
+    admin.delete_topics([topic])
+    admin.create_topic(topic, 1)
+    execute(database, "UPDATE t SET v = 20 WHERE id = 2")
+    capture.catch_up()
+    assert keys(capture) == [(1, 1), (2, 20)]
+    assert f"the topic {topic} was deleted, and its rows with it: the table public.t is read anew" in caplog.text
+    caplog.clear()
+    execute(database, "DELETE FROM t WHERE id = 1")
+    capture.catch_up()
+    assert keys(capture) == [(2, 20)]
+    assert not caplog.text
+
+
+def test_the_positions_that_are_deleted_under_a_running_capture_are_noticed(database: str, captured: Make) -> None:
+    execute(database, CREATE, "INSERT INTO t VALUES (1, 1)")
+    capture = captured("public.t", envelope=EnvelopeName.PLAIN)
+    with capture.running():
+        wait_until(lambda: capture.statuses and keys(capture) == [(1, 1)], "the row", PATIENCE_S)
+        Admin(capture.bootstrap).delete_topics([positions_topic(capture.prefix)])
+        wait_until(lambda: capture.statuses[-1].last_error, "an error", PATIENCE_S)
+        execute(database, "INSERT INTO t VALUES (2, 2)", "DELETE FROM t WHERE id = 1")
+        wait_until(lambda: keys(capture) == [(2, 2)], "the rows", PATIENCE_S)
+    assert "_skylog_capture" in str(capture.statuses[-1].last_error)
+
+
+def has_topic(capture: Captured, topic: str) -> bool:
+    return bool(Admin(capture.bootstrap).topic_ids([topic]))

@@ -222,7 +222,13 @@ def test_a_console_of_its_own_takes_the_file(broker: BrokerProcess, client: str)
             line = console.stderr.readline()
             assert line.rstrip().endswith(f" of the cluster at {broker.bootstrap}"), line
             url = line.split()[2]
+            assert console.stderr.readline() == "log in as admin, or as a user who may alter the cluster\n"
             request = urllib.request.Request(f"{url}/topics", headers={"Accept": "application/json"})
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(request, timeout=60)
+            found = read_client_config(client)
+            login = base64.b64encode(f"{found['sasl.username']}:{found['sasl.password']}".encode()).decode()
+            request.add_header("Authorization", f"Basic {login}")
             with urllib.request.urlopen(request, timeout=60) as response:
                 assert "topics" in json.load(response)
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from tests.registry.registry_process import AVRO_INT, Api, running_registry, wait_for_writer
@@ -21,7 +20,9 @@ def test_registries_work_with_the_rights_that_the_docs_name(tmp_path: Path) -> N
         )
         bootstrap, options = cluster.broker.bootstrap, ("--config", str(config))
         with running_registry(bootstrap, *options) as first, running_registry(bootstrap, *options) as second:
-            apis = [Api(first.url), Api(second.url)]
+            login = ("registrar", "secret of a user")
+            assert Api(first.url).fails("GET", "/subjects") == 401
+            apis = [Api(first.url, auth=login), Api(second.url, auth=login)]
             writer = wait_for_writer(*apis)
             assert [api.register("s", AVRO_INT) for api in apis] == [1, 1]
             killed, other = (first, apis[1]) if writer is apis[0] else (second, apis[0])
@@ -29,10 +30,3 @@ def test_registries_work_with_the_rights_that_the_docs_name(tmp_path: Path) -> N
             wait_for_writer(other)
             assert other.register("t", AVRO_INT) == 1
             killed.start()
-
-
-def test_a_registry_beside_a_secured_broker_logs_in(tmp_path: Path) -> None:
-    with secured_cluster(tmp_path, "--registry-port", "0") as cluster:
-        found = re.search(r"registry at (http://\S+)", cluster.broker.stderr())
-        assert found is not None
-        assert Api(found[1]).register("s", AVRO_INT) == 1

@@ -121,7 +121,12 @@ ENUMS: list[Row] = [
     (enum("X", "Y"), enum("X", default="X"), (), ()),
     (enum("X", "Y"), enum("Z"), SYMBOLS, SYMBOLS),
     (enum("X"), "string", TYPE, TYPE),
-]
+    (record(field("a", ["null", enum("X", "Y", default="X")])),
+     record(field("a", ["null", enum("X", default="X")])), (), ()),
+    (record(field("a", ["null", enum("X", "Y")])), record(field("a", ["null", enum("X")])), BRANCH, ()),
+    (record(field("a", enum("X", "Y"))), record(field("a", enum("X", "Z", default="Z"))), (), SYMBOLS),
+    (mapping(enum("X", "Y", name="A")), mapping(enum("X", name="B", aliases=["A"], default="X")), (), NAME),
+]  # fmt: skip
 
 UNIONS: list[Row] = [
     (["int"], ["int", "string"], (), BRANCH),
@@ -139,6 +144,16 @@ UNIONS: list[Row] = [
     ([record(field("a"), name="A")], [record(field("b"), name="A")], BRANCH, BRANCH),
     (record(field("a", ["null", "int"])), record(field("a", ["null", "int", "string"])), (), BRANCH),
     (array(["null", enum("X")]), array(["null", enum("X", "Y")]), (), BRANCH),
+    ([record(field("a"), name="A")], [record(field("a"), name="B", aliases=["A"])], (), BRANCH),
+    (["null", fixed(4)], ["null", fixed(8)], BRANCH, BRANCH),
+    (["null", {"type": "int", "logicalType": "date"}],
+     ["null", {"type": "long", "logicalType": "timestamp-millis"}], (), BRANCH),
+    (["null", {"type": "bytes", "logicalType": "decimal", "precision": 4}], ["null", "string"], (), ()),
+    (record(field("a", record(field("x"), name="I"))), record(field("a", ["null", record(field("x"), name="I")])), (),
+     TYPE),
+    (record(field("r", record(field("x"), name="I"))),
+     record(field("r", record(field("x"), field("y", ["null", "string"], default=None), name="J", aliases=["I"]))), (),
+     NAME),
 ]  # fmt: skip
 
 RECURSIVE: list[Row] = [

@@ -160,6 +160,13 @@ OBJECTS: list[Row] = [
     (obj(A), obj({"a": NUMBER}), ("TYPE_CHANGED",), ("TYPE_CHANGED",)),
     (obj({"a": obj({"b": INTEGER})}), obj({"a": obj({"b": NUMBER})}), (), ("TYPE_NARROWED",)),
     (obj({"a": obj()}), obj({"a": obj({"b": NUMBER})}), ("PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL",), ()),
+    (obj(A, required=["a"]), closed(A, required=["a"]), ("ADDITIONAL_PROPERTIES_REMOVED",), ()),
+    (closed({"a": obj(A)}), closed({"a": obj(AB)}), ("PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL",), ()),
+    (closed({"a": closed(A)}), closed({"a": closed(AB)}), (), ("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL",)),
+    (closed({"a": array(closed(A))}), closed({"a": array(closed(AB))}), (),
+     ("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL",)),
+    (closed({"a": {"oneOf": [{"type": "null"}, STRING]}}),
+     closed({"a": {"oneOf": [{"type": "null"}, STRING, NUMBER]}}), (), ("SUM_TYPE_NARROWED",)),
     # dependencies
     (obj(dependencies={"a": ["b"]}), obj(), (), ("DEPENDENCY_ARRAY_ADDED",)),
     (obj(dependencies={"a": ["b", "c"]}), obj(dependencies={"a": ["b"]}), (), ("DEPENDENCY_ARRAY_EXTENDED",)),

@@ -69,6 +69,14 @@ FIELDS: list[Row] = [
     (message("map<string, int32> a = 1;"), message("map<int32, int32> a = 1;"), SCALAR, SCALAR),
     (message("map<string, int32> a = 1;"), message("string a = 1;"), KIND, KIND),
     (message("map<string, int32> a = 1;"), message(""), (), ()),
+    (message("int32 a = 1; string b = 2;"), message("reserved 2; int32 a = 1;"), (), ()),
+    (message("reserved 2; int32 a = 1;"), message("int32 a = 1; bool c = 2;"), (), ()),
+    (message("enum E { X = 0; Y = 1; } E a = 1;"), message("enum E { X = 0; } E a = 1;"), (), ()),
+    (message("enum E { X = 0; } E a = 1;"), message("enum F { X = 0; } F a = 1;"), (), ()),
+    (message("enum E { X = 0; } E a = 1;"), message("enum E { X = 0; } string a = 1;"), SCALAR, SCALAR),
+    (message("repeated int32 a = 1;"), message("repeated int32 a = 1 [packed = false];"), (), ()),
+    (message("map<string, N> a = 1; message N { int32 x = 1; }"),
+     message("map<string, N> a = 1; message N { string x = 1; }"), SCALAR, SCALAR),
 ]  # fmt: skip
 
 NAMES: list[Row] = [
@@ -107,6 +115,10 @@ ONEOFS: list[Row] = [
      SCALAR),
     (message("int32 k = 9; oneof o { int32 a = 1; int32 b = 2; }"), message("int32 k = 9;"), (), ()),
     (message("optional int32 a = 1; optional int32 b = 2;"), message("optional int32 a = 1;"), (), ()),
+    (message("oneof o { int32 a = 1; int32 b = 2; }"), message("oneof o { int32 a = 1; } int32 b = 2;"),
+     (), ("FIELD_MOVED_TO_EXISTING_ONEOF",)),
+    (message("oneof o { int32 a = 1; int32 b = 2; }"), message("oneof o { int32 a = 1; } oneof p { int32 b = 2; }"),
+     (), ("FIELD_MOVED_TO_EXISTING_ONEOF",)),
 ]  # fmt: skip
 
 EDITIONS: list[Row] = [

@@ -9,9 +9,10 @@ import pytest
 
 from skylog.security import scram
 from skylog.security.sasl import LoginError
-from skylog.security.scram import Credential, Mechanism, ScramExchange, ScramLogin
+from skylog.security.scram import Credential, Decoy, Mechanism, ScramExchange, ScramLogin
 
 SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512
+DECOY = Decoy(b"seed")
 USERS = {("alice", each): Credential.of_password(each, "secret") for each in Mechanism}
 
 
@@ -23,7 +24,7 @@ def test_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skylog.security.scram.secrets.token_urlsafe", lambda _: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     stored = Credential.of_salted(SHA_256, salt, scram.salted(SHA_256, "pencil", salt, 4096), 4096)
-    server = ScramExchange(SHA_256, lambda *_: stored)
+    server = ScramExchange(SHA_256, lambda *_: stored, DECOY)
     first = server.respond(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     assert first == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     final = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
@@ -35,7 +36,7 @@ def test_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mechanism", list(Mechanism))
 def test_both_sides_prove_that_they_know_the_password(mechanism: Mechanism) -> None:
-    server, client = ScramExchange(mechanism, find), ScramLogin(mechanism, "alice", "secret")
+    server, client = ScramExchange(mechanism, find, DECOY), ScramLogin(mechanism, "alice", "secret")
     client.verify(server.respond(client.final(server.respond(client.first()))))
     assert server.identity is not None
     assert server.identity.user == "alice"
@@ -45,26 +46,34 @@ def test_both_sides_prove_that_they_know_the_password(mechanism: Mechanism) -> N
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "secret"), ("nobody", "")])
 def test_a_wrong_password_and_an_unknown_user_look_the_same(user: str, password: str) -> None:
-    server, client = ScramExchange(SHA_256, find), ScramLogin(SHA_256, user, password)
+    server, client = ScramExchange(SHA_256, find, DECOY), ScramLogin(SHA_256, user, password)
     proof = client.final(server.respond(client.first()))
     with pytest.raises(LoginError, match="invalid credentials"):
         server.respond(proof)
     assert server.identity is None
 
 
-def test_an_unknown_user_always_has_the_same_salt() -> None:
-    salts = {ScramExchange(SHA_256, find).respond(b"n,,n=nobody,r=x").partition(b",s=")[2] for _ in range(3)}
-    assert len(salts) == 1
+def test_the_salt_of_an_unknown_user_depends_on_the_seed_the_name_and_the_mechanism_only() -> None:
+    def challenge(mechanism: Mechanism, name: str, decoy: Decoy) -> str:
+        answer = ScramExchange(mechanism, find, decoy).respond(f"n,,n={name},r=x".encode())
+        return answer.decode().partition(",s=")[2]
+
+    same = {challenge(SHA_256, "nobody", Decoy(b"seed", 26, 8192)) for _ in range(3)}
+    assert len(same) == 1
+    salt, iterations = same.pop().split(",i=")
+    assert (len(base64.b64decode(salt)), iterations) == (26, "8192")
+    others = [(SHA_512, "nobody", b"seed"), (SHA_256, "somebody", b"seed"), (SHA_256, "nobody", b"other")]
+    assert salt not in {challenge(kind, name, Decoy(seed, 26, 8192)).split(",")[0] for kind, name, seed in others}
 
 
 def test_a_recorded_login_cannot_be_replayed() -> None:
-    server, client = ScramExchange(SHA_512, find), ScramLogin(SHA_512, "alice", "secret")
+    server, client = ScramExchange(SHA_512, find, DECOY), ScramLogin(SHA_512, "alice", "secret")
     first = client.first()
     final = client.final(server.respond(first))
     server.respond(final)
     with pytest.raises(LoginError):
         server.respond(final)
-    again = ScramExchange(SHA_512, find)
+    again = ScramExchange(SHA_512, find, DECOY)
     again.respond(first)
     with pytest.raises(LoginError):
         again.respond(final)
@@ -87,12 +96,12 @@ def test_a_recorded_login_cannot_be_replayed() -> None:
 )
 def test_a_malformed_first_message_is_refused(token: bytes) -> None:
     with pytest.raises(LoginError):
-        ScramExchange(SHA_256, find).respond(token)
+        ScramExchange(SHA_256, find, DECOY).respond(token)
 
 
 @pytest.mark.parametrize("proof", ["", "AAAA", "====", "A" * 43 + "="])
 def test_a_malformed_proof_is_refused(proof: str) -> None:
-    server = ScramExchange(SHA_256, find)
+    server = ScramExchange(SHA_256, find, DECOY)
     nonce = server.respond(b"n,,n=alice,r=x").decode().partition(",")[0]
     with pytest.raises(LoginError):
         server.respond(f"c=biws,{nonce},p={proof}".encode())
@@ -123,7 +132,7 @@ def test_a_client_refuses_a_malformed_challenge(rest: str) -> None:
 
 def test_names_with_commas_and_equal_signs() -> None:
     stored = Credential.of_password(SHA_256, "p")
-    server, client = ScramExchange(SHA_256, lambda user, _: stored if user == "a,b=c" else None), None
+    server, client = ScramExchange(SHA_256, lambda user, _: stored if user == "a,b=c" else None, DECOY), None
     client = ScramLogin(SHA_256, "a,b=c", "p")
     server.respond(client.final(server.respond(client.first())))
     assert server.identity is not None
@@ -132,7 +141,7 @@ def test_names_with_commas_and_equal_signs() -> None:
 
 def logged_in_with(nonce: Callable[[str], str]) -> bool:
     """Log in with the right password, and with a nonce that is made of the server's."""
-    server, bare = ScramExchange(SHA_256, find), "n=alice,r=mine"
+    server, bare = ScramExchange(SHA_256, find, DECOY), "n=alice,r=mine"
     challenge = server.respond(f"n,,{bare}".encode()).decode()
     given, salt, iterations = (part[2:] for part in challenge.split(","))
     salted = scram.salted(SHA_256, "secret", base64.b64decode(salt), int(iterations))

@@ -79,6 +79,7 @@ class Endpoints:
                 from skylog.broker.security.mechanisms import add_own_user
 
                 await self._users.load()
+                await self._users.load_seed()
                 await add_own_user(address.name, security, self._users)
             open_session = self._opener(address.name, config)
             secure = self._secure.get(address.name)

@@ -5,9 +5,10 @@ Nothing is repaired in the middle: after any failure, everything is opened again
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
@@ -23,14 +24,24 @@ from skylog.capture.merge import SnapshotMerge
 from skylog.capture.pgoutput import format_lsn
 from skylog.capture.plan import Limits, Plan
 from skylog.capture.position import Position, Progress
-from skylog.capture.replication import HEADER, KEEPALIVE, ReplicationStream, keepalive, wal_place
+from skylog.capture.replication import (
+    HEADER,
+    KEEPALIVE,
+    PublicationDroppedError,
+    ReplicationStream,
+    keepalive,
+    wal_place,
+)
 from skylog.capture.sink import Sink, positions_topic
 from skylog.capture.snapshot import Snapshot
 from skylog.capture.source import Source, SourceTable
 from skylog.capture.table import CaptureError, RowsOf, Table, TableChangedError, Tables, json_rows, topic_of
+from skylog.client.errors import BrokerUnreachableError, TransactionAbortedError
 from skylog.errors import ConfigError, SkylogError
 from skylog.model import check_topic_name
 from skylog.schemas.registry_client import RegistryClient
+
+logger = logging.getLogger(__name__)
 
 WAIT_S: Final = 0.2
 SNAPSHOT_WAIT_S: Final = 0.01
@@ -111,7 +122,11 @@ class CaptureRun:
         self._sink.prepare(topics, settings.partitions, settings.configs)
         position = self._without_unpublished(self._sink.position())
         self.source.publish(settings.tables)
-        progress = {name: self._progress_of(name, table, position) for name, table in captured.items()}
+        topic_ids = self._sink.new_topic_ids(topics)
+        progress = {
+            name: self._progress_of(name, table, topic_ids[topic_of(settings.prefix, name)], position)
+            for name, table in captured.items()
+        }
         self._new_tables = [
             current_table(self.source, tables, name, each.key) for name, each in progress.items() if not each.is_begun
         ]
@@ -147,6 +162,14 @@ class CaptureRun:
         except TableChangedError as error:
             self._sink.abort()
             self._sink.commit(replace(self._position, tables={**self._position.tables, error.table: Progress()}))
+            raise
+        except PublicationDroppedError:
+            self._sink.abort()
+            tables = dict.fromkeys(self._position.tables, Progress())
+            self._sink.commit(Position(self._position.system, self.source.end_lsn(), tables=tables))
+            raise
+        except TransactionAbortedError:
+            self._check_topics()  # one that was deleted is the cause
             raise
         self._sink.abort()  # part of a transaction of the database: readers do not wait for its end
 
@@ -192,14 +215,21 @@ class CaptureRun:
         self._sink.commit(position)
         return position
 
-    def _progress_of(self, name: str, table: SourceTable, position: Position | None) -> Progress:
-        """Return how far the snapshot of a table is. It begins anew if the table is another one by now."""
+    def _progress_of(self, name: str, table: SourceTable, topic_id: str, position: Position | None) -> Progress:
+        """Return how far the snapshot of a table is. It begins anew if the table, or its topic, is another one by now.
+
+        A topic that was deleted lacks the rows that it had.
+        """
         known = None if position is None else position.tables.get(name)
-        new = Progress(oid=table.oid, key=table.key, key_types=table.key_types)
+        new = Progress(oid=table.oid, key=table.key, key_types=table.key_types, topic_id=topic_id)
         if known is None:
             return new
-        if (known.oid, known.key, known.key_types) == table:
-            return known
+        is_same_topic = known.topic_id in ("", topic_id)
+        if (known.oid, known.key, known.key_types) == table and is_same_topic:
+            return known._replace(topic_id=topic_id)
+        if not is_same_topic and known.is_begun:
+            topic = topic_of(self._settings.prefix, name)
+            logger.warning("the topic %s was deleted, and its rows with it: the table %s is read anew", topic, name)
         return new._replace(since=self.source.end_lsn())
 
     def _first_position(self, position: Position | None) -> Position:
@@ -302,6 +332,7 @@ class CaptureRun:
         if slot is None:
             raise CaptureError(f"the slot {self.source.name} was dropped")
         self._check_tables()
+        self._check_topics()
         lag_bytes = max(slot.end_lsn - self._stored_lsn, 0)
         behind_s = time.time() - POSTGRES_EPOCH_S - self.changes.commit_time_us / 1e6
         is_behind = self._sink.records or not self._plan.is_between
@@ -314,6 +345,17 @@ class CaptureRun:
                 self._snapshot.is_done,
             )
         )
+
+    def _check_topics(self) -> None:
+        """Raise SkylogError if a topic is no longer the one with the rows: the next run reads its table anew."""
+        ids = {topic_of(self._settings.prefix, name): each.topic_id for name, each in self._position.tables.items()}
+        with suppress(BrokerUnreachableError):  # the producer waits for the brokers, too
+            found = self._sink.topic_ids([positions_topic(self._settings.prefix), *ids])
+            missing = [topic for topic, known in ids.items() if found.get(topic) != known]
+            if positions_topic(self._settings.prefix) not in found:
+                missing.append(positions_topic(self._settings.prefix))
+            if missing:
+                raise SkylogError(f"the topic {', '.join(missing)} was deleted under the capture")
 
     def _check_tables(self) -> None:
         """Raise TableChangedError if the stream no longer has all changes, and CaptureError if a table is gone."""

@@ -26,7 +26,8 @@ class Progress(NamedTuple):
     """The snapshot of a table: all rows up to the key `after` are in the log, none if it is None.
 
     The snapshot is of the table `oid` with the primary key `key`, whose columns have the types `key_types`, and has
-    everything that was committed before `since`.
+    everything that was committed before `since`. It is in the topic with the id `topic_id`, which is empty in positions
+    of earlier versions.
     """
 
     is_done: bool = False
@@ -36,6 +37,7 @@ class Progress(NamedTuple):
     key: tuple[str, ...] = ()
     key_types: tuple[int, ...] = ()
     since: int = 0
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,9 @@ def _progress(
     key: list[str],
     key_types: list[int],
     since: int,
+    topic_id: str = "",
 ) -> Progress:
     place = None if after is None else tuple(after)
-    return Progress(bool(is_done), place, bool(is_begun), int(oid), tuple(key), tuple(key_types), int(since))
+    return Progress(
+        bool(is_done), place, bool(is_begun), int(oid), tuple(key), tuple(key_types), int(since), str(topic_id)
+    )

@@ -12,11 +12,13 @@ from psycopg.conninfo import make_conninfo
 
 from skylog.capture.pgoutput import format_lsn
 from skylog.capture.table import CaptureError
+from skylog.errors import SkylogError
 
 WAL: Final = 119  # w: a message of the plugin follows
 KEEPALIVE: Final = 107  # k
 HEADER: Final = 25  # bytes before the message of the plugin
 
+_UNDEFINED_OBJECT: Final = b"42704"
 _WAL: Final = struct.Struct(">xQQq")
 _KEEPALIVE: Final = struct.Struct(">xQqB")
 _STATUS: Final = struct.Struct(">cQQQqB")
@@ -41,8 +43,18 @@ def conninfo(url: str, **options: Any) -> str:
         raise CaptureError(f"not the address of a database: {error}; expected postgresql://user@host/name") from error
 
 
+class PublicationDroppedError(SkylogError):
+    """There was no publication when a change was made.
+
+    PostgreSQL looks for it at the time of the change, so it also refuses the stream if the publication exists again.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"the publication was dropped ({text}): all tables are read anew")
+
+
 class ReplicationStream:
-    """A stream of copy messages. Raises psycopg.Error if it ends."""
+    """A stream of copy messages. Raises psycopg.Error, or PublicationDroppedError, if it ends."""
 
     def __init__(self, url: str, slot: str, publication: str, lsn: int) -> None:
         self._connection = pq.PGconn.connect(conninfo(url, replication="database").encode())
@@ -74,6 +86,9 @@ class ReplicationStream:
             return None
         result = self._connection.get_result()
         text = _text(self._connection.error_message if result is None else result.error_message)
+        state = None if result is None else result.error_field(pq.DiagnosticField.SQLSTATE)
+        if state == _UNDEFINED_OBJECT and "publication" in text:
+            raise PublicationDroppedError(text)
         raise psycopg.OperationalError(text or "the database has ended the stream")
 
     def wait(self, timeout_s: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from skylog.capture.table import CaptureError
 from skylog.client import Admin, Connection, Producer
 from skylog.client.errors import TopicNotFoundError, TransactionAbortedError
 from skylog.client.partition_reader import PartitionReader, read_last
-from skylog.errors import ErrorCode, KafkaError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 from skylog.tracing import HeaderPairs
 
@@ -21,12 +21,14 @@ POSITIONS: Final = "_skylog_capture."
 """Before the prefix: the topic of positions of a capture."""
 
 TRANSACTION_TIMEOUT_S: Final = 180
+CREATED_S: Final = 10.0
 _NO_HEADERS: Final[HeaderPairs] = []  # not even those of a trace
 TOO_LARGE: Final = "too large"
 _STATE_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20), "segment.ms": str(3_600_000)}
 _TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(16 << 20)}
 _SETTINGS: Final[dict[str, Any]] = {
     "linger.ms": 5,
+    "allow.auto.create.topics": False,  # one that is deleted must not come back, empty and with other settings
     "transaction.timeout.ms": TRANSACTION_TIMEOUT_S * 1000,
     "message.timeout.ms": 120_000,
     "message.max.bytes": 64 << 20,  # the topic's own limit counts
@@ -72,6 +74,20 @@ class Sink:
         self._create(known, self._positions, 1, _STATE_CONFIGS)
         for topic in topics:
             self._create(known, topic, partitions, {**_TOPIC_CONFIGS, **configs})
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return the ids of topics, without those that do not exist. Raises SkylogError."""
+        return self._admin.topic_ids(topics, CREATED_S / 2)
+
+    def new_topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Like `topic_ids`, for topics that exist, but may not be known to every broker yet."""
+        deadline = time.monotonic() + CREATED_S
+        while len(found := self._admin.topic_ids(topics)) < len(topics):
+            if time.monotonic() > deadline:
+                missing = ", ".join(topic for topic in topics if topic not in found)
+                raise SkylogError(f"the cluster does not know the topics {missing}")
+            time.sleep(CREATED_S / 100)
+        return found
 
     def position(self) -> Position | None:
         """Return the position, None if nothing was captured yet. Fences the capture before this one first."""

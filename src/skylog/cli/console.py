@@ -103,6 +103,10 @@ def console(
         str | None,
         typer.Option("--registry-password", envvar=REGISTRY_PASSWORD_VARIABLE, help="Password for the registry."),
     ] = None,
+    registry_inherits_login: Annotated[
+        bool,
+        typer.Option("--registry-inherits-login", help="Log in to the registry with the login of the cluster."),
+    ] = False,
     log_level: Annotated[
         str, typer.Option("--log-level", help="Log level on stderr: debug, info, warning or error.")
     ] = "warning",
@@ -115,7 +119,8 @@ def console(
 ) -> None:
     """Show a cluster in the browser: topics, messages, groups, the audit and the pipelines.
 
-    Works with any cluster that speaks the Kafka protocol. [bold]skylog serve[/] starts a console by default.
+    Works with any cluster that speaks the Kafka protocol. [bold]skylog serve[/] starts a console by default. If the
+    cluster asks for a user and a password, so does the console, unless you set other credentials.
 
     [bold]skylog console --bootstrap kafka-1:9092,kafka-2:9092 --read-only[/]
     """
@@ -125,8 +130,12 @@ def console(
     servers = chosen.pop("bootstrap.servers", None)
     if servers and bootstrap == DEFAULT_BOOTSTRAP:
         bootstrap = servers
-    if broker_fd is not None and not (token or user):
-        user, password = _login_of_broker()
+    from skylog.client import Connection
+
+    connection = Connection(bootstrap, chosen)
+    inherited = connection.login() if registry_inherits_login and not (registry_token or registry_user) else None
+    if inherited is not None:
+        registry_user, registry_password = inherited
     others = parse_clusters(clusters or [])
     settings = Settings(
         bootstrap,
@@ -143,29 +152,19 @@ def console(
         registry_token=registry_token,
         registry_user=registry_user,
         registry_password=registry_password,
+        asks_users=not (token or user) and connection.login() is not None,
     )
     settings.check()
     start_logging(log_level, log_format)
-    from skylog.client import Connection
     from skylog.console.cluster.parent_broker import ParentBroker
     from skylog.console.server.serving import serve
 
-    Connection(bootstrap, settings.options).admin_client()  # report settings that librdkafka rejects now, not on a page
+    connection.admin_client()  # report settings that librdkafka rejects now, not on a page
     if listen_fd is not None:
         listener = socket.socket(fileno=listen_fd)
     else:
         listener = listen(host, port)
         stderr.print(f"console at {url_of(listener)} of the cluster at {bootstrap}", markup=False)
+        if settings.asks_users:
+            stderr.print(f"log in as {connection.user}, or as a user who may alter the cluster", markup=False)
     asyncio.run(serve(settings, listener, None if broker_fd is None else ParentBroker(broker_fd)))
-
-
-def _login_of_broker() -> tuple[str | None, str | None]:
-    """Return the user and password that the broker beside this console logs in with, None if it needs no login.
-
-    The console has the rights of this user, so visitors of a broker that asks for logins must be this user.
-    """
-    from skylog.client.kafka_settings import configured_by_environment
-
-    found = configured_by_environment()
-    user, password = (found.get(key) for key in ("sasl.username", "sasl.password"))
-    return (str(user), str(password)) if user and password else (None, None)

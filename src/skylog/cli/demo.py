@@ -110,7 +110,7 @@ def _run(run: DemoRun, stop_condition: StopCondition, seconds: float | None, bro
         note(f"broker{'s' * (brokers > 1)} at {run.bootstrap}, all files in {run.layout.root}")
         if run.access.folder is not None:
             note(f"everything logs in over TLS; commands do with SKYLOG_CONFIG={run.access.client_file()}")
-        login = "" if run.access.folder is None or brokers > 1 else " (log in as admin, with the password of that file)"
+        login = "" if run.access.folder is None else " (log in as admin, with the password of that file)"
         note(f"console: {run.console_url}{login}")
         note(f"{limit}Ctrl-C stops it cleanly, a second Ctrl-C kills it")
         return run.run(stop_condition)

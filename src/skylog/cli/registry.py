@@ -18,6 +18,7 @@ from skylog.registry.settings import (
     USER_VARIABLE,
     RegistrySettings,
 )
+from skylog.terminal import note
 from skylog.web.listening import listen, url_of
 
 
@@ -66,13 +67,20 @@ def registry(
     """Run a schema registry with the REST API of Confluent's, over the topic [bold]_schemas[/].
 
     Prints the line [bold]registry at URL[/] when clients can connect. Several registries of one cluster elect one that
-    writes; the others forward changes to it.
+    writes; the others forward changes to it. If the cluster asks for a user and a password, so does the registry,
+    unless you set other credentials.
 
     [bold]skylog registry --bootstrap kafka-1:9092 --port 8081[/]
     """
     import asyncio
 
-    settings = RegistrySettings(bootstrap, host, port, read_only, token, user, password, topic, advertised_url)
+    from skylog.client import Connection
+
+    own_user = Connection(bootstrap).user
+    asks_users = not (token or user) and own_user is not None
+    settings = RegistrySettings(
+        bootstrap, host, port, read_only, token, user, password, topic, advertised_url, asks_users=asks_users
+    )
     settings.check()
     start_logging(log_level, log_format)
     listener = listen(host, port, server="registry") if listen_fd is None else socket.socket(fileno=listen_fd)
@@ -82,6 +90,8 @@ def registry(
             return  # the broker has printed it
         sys.stdout.write(f"registry at {url_of(listener)}\n")
         sys.stdout.flush()
+        if asks_users:
+            note(f"log in as {own_user}, or as a user who may read, or write, the topic {topic}")
 
     from skylog.registry.serving import serve
 

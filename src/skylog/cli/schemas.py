@@ -12,7 +12,7 @@ from skylog.cli.options import AsJson, parse_pairs
 from skylog.errors import SkylogError
 from skylog.schemas import Reference, SchemaType
 from skylog.schemas.registry_client import RegisteredSchema, RegistryClient, SchemaText
-from skylog.schemas.registry_http import URL
+from skylog.schemas.registry_http import CREDENTIALS_SOURCE, SASL_INHERIT, URL, USER_INFO, USER_INFO_SOURCE
 from skylog.terminal import note, print_heading, print_json, print_table, write
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="How to reach the registry, with Confluent's names, such as basic.auth.user.info; can be repeated.",
+        help="How to reach the registry, with Confluent's names, such as basic.auth.user.info; can be repeated. "
+        "basic.auth.credentials.source=SASL_INHERIT logs in with the user of --config.",
         show_default=False,
     ),
 ]
@@ -180,7 +181,18 @@ def register(
 
 
 def _client(registry: str, settings: Sequence[str] | None) -> RegistryClient:
-    return RegistryClient({URL: registry, **dict(parse_pairs(settings, "--set"))})
+    chosen = {URL: registry, **dict(parse_pairs(settings, "--set"))}
+    source = chosen.pop(CREDENTIALS_SOURCE, USER_INFO_SOURCE)
+    if source == SASL_INHERIT:
+        from skylog.client import Connection
+
+        login = Connection().login()
+        if login is None:
+            raise SkylogError(f"{CREDENTIALS_SOURCE}={SASL_INHERIT} needs a login in the file of SKYLOG_CONFIG")
+        chosen[USER_INFO] = ":".join(login)
+    elif source != USER_INFO_SOURCE:
+        raise SkylogError(f"{CREDENTIALS_SOURCE}: expected {USER_INFO_SOURCE} or {SASL_INHERIT}, not '{source}'")
+    return RegistryClient(chosen)
 
 
 def _read(file: Path, kind: SchemaType | None, references: Sequence[str] | None) -> SchemaText:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_INVALID, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaException, TopicCollection
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import TopicPartition as LibraryPartition
 from confluent_kafka.admin import (
@@ -96,6 +96,21 @@ class Admin:
     def describe_topic(self, name: str) -> Topic:
         """Return one topic. Raises TopicNotFoundError."""
         return self.describe_topics([name])[0]
+
+    def topic_ids(self, names: Iterable[str], timeout_s: float | None = None) -> dict[str, str]:
+        """Return the ids of topics, without those that do not exist. One that was created again has another id.
+
+        On a cluster without ids (Apache Kafka before 2.8), all have the same one.
+        """
+        found, limit_s = {}, self._connection.timeout_s if timeout_s is None else timeout_s
+        wanted = TopicCollection(list(names))
+        for name, future in self._client.describe_topics(wanted, request_timeout=limit_s).items():
+            try:
+                found[name] = str(self._result(future, f"topic '{name}'").topic_id)
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+        return found
 
     def offset_ranges(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         """Return start and end offset of each partition. Raises for the first that is not available."""

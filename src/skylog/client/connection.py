@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka.admin import AdminClient
 
-from skylog.client.addresses import check_addresses
+from skylog.client.addresses import check_addresses, split_addresses
 from skylog.client.errors import BrokerUnreachableError
 from skylog.client.handles import Handle, check_handle, new_handle
 from skylog.client.kafka_settings import as_librdkafka, configured_by_environment
@@ -181,6 +181,30 @@ class Connection:
 
             self._peer_security = peer_security(self._shared)
         return self._peer_security
+
+    def login(self) -> tuple[str, str] | None:
+        """Return the user and the password that it logs in with, None without such a login."""
+        has_login = str(self._shared.get(_PROTOCOL, "")).upper().startswith("SASL_")
+        user, password = (str(self._shared.get(key) or "") for key in ("sasl.username", "sasl.password"))
+        return (user, password) if has_login and user else None
+
+    @property
+    def user(self) -> str | None:
+        """The user who logs in with a password, None without such a login."""
+        login = self.login()
+        return None if login is None else login[0]
+
+    def security_as(self, user: str, password: str) -> PeerSecurity:
+        """Return how to connect as another user, with the same mechanism. Reads files. Raises ConfigError."""
+        from skylog.client.peer_security import peer_security
+
+        found = peer_security({**self._shared, "sasl.username": user, "sasl.password": password})
+        assert found is not None
+        return found
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """Return the hosts and ports of the brokers to begin with."""
+        return split_addresses(self.bootstrap)
 
     def warn_as(self, waiting: str) -> None:
         """Log a warning while no broker can be reached, once and then every minute: `waiting` says what waits."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from secrets import token_bytes
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from skylog.cluster.store import Entry, EntryChange, MetadataStore, VersionConflictError
 
 USERS: Final = "/users/"
+SEED: Final = "/unknown-users"
 
 Credentials = Mapping[str, Mapping[str, Any]]
 """The stored credentials of a user, by the name of the mechanism."""
@@ -26,6 +31,8 @@ class ScramUsers:
         self._store = store
         self._users: dict[str, Credentials] = {}
         self._is_loaded = False
+        self.seed = b""
+        self._kinds: dict[str, tuple[int, int] | None] = {}
 
     async def load(self) -> None:
         """Load the users, and follow their changes from then on."""
@@ -34,12 +41,31 @@ class ScramUsers:
             self._is_loaded = True
 
     def _update(self, changed: Mapping[str, Entry | None]) -> None:
+        self._kinds.clear()
         for path, entry in changed.items():
             name = unquote(path.removeprefix(USERS))
             if entry is None:
                 self._users.pop(name, None)
             else:
                 self._users[name] = entry.value["scram"]
+
+    def usual_kind(self, mechanism: str) -> tuple[int, int] | None:
+        """Return the bytes of the salt and the iterations that most users have; None if there are none."""
+        if mechanism not in self._kinds:
+            stored = [user[mechanism] for user in self._users.values() if mechanism in user]
+            counts = Counter((len(b64decode(each["salt"])), int(each["iterations"])) for each in stored)
+            self._kinds[mechanism] = min(counts, key=lambda kind: (-counts[kind], kind), default=None)
+        return self._kinds[mechanism]
+
+    async def load_seed(self) -> None:
+        """Load the `seed` of the salts of unknown users, which all brokers share. The first one makes it."""
+        while not self.seed:
+            entry = (await self._store.load(SEED)).get(SEED)
+            if entry is not None:
+                self.seed = b64decode(entry.value["seed"])
+                return
+            with suppress(VersionConflictError):  # another broker was faster
+                await self._store.commit([EntryChange(SEED, {"seed": b64encode(token_bytes(32)).decode()}, 0)])
 
     def names(self) -> list[str]:
         return sorted(self._users)

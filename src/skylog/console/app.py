@@ -21,6 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from skylog import __version__
+from skylog.client.cluster_users import ClusterUsers, console_rights
 from skylog.console.background.alerts_reader import AlertsReader
 from skylog.console.background.audit_reader import AuditReader
 from skylog.console.background.jobs_reader import JobsReader
@@ -62,9 +63,11 @@ class Console:
         self, settings: Settings, broker: ParentBroker | None = None, first_cluster: str | None = None
     ) -> None:
         self.settings = settings
-        self.credentials = Credentials(settings)
         self.broker = broker
         self.cluster = ClientPool(settings.bootstrap, settings.options)
+        connection = self.cluster.connection()
+        users = ClusterUsers(connection, console_rights(connection)) if settings.asks_users else None
+        self.credentials = Credentials(settings, users)
         self.monitor = ClusterMonitor(self.cluster, broker)
         self.replicas = ReplicaMonitor(self.cluster)
         self.topic_configs = TopicConfigs(self.cluster)
@@ -164,6 +167,8 @@ def create_app(settings: Settings, broker: ParentBroker | None = None) -> Starle
         name: Console(replace(settings, bootstrap=address, registry=None), None, settings.bootstrap)
         for name, address in settings.clusters.items()
     }
+    for each in others.values():
+        each.credentials = first.credentials
     consoles = {FIRST: first, **others}
 
     @asynccontextmanager

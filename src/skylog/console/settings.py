@@ -22,9 +22,11 @@ OPTION_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket."
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`token`, or `user` and `password`, are the credentials that visitors need. Without credentials, only a loopback
-    address is allowed. `options` are librdkafka settings for the connection. `clusters` are the addresses of further
-    clusters by name. `search_index` is the file that `/search` queries. `registry` is the URL of the schema registry
+    """`token`, or `user` and `password`, are the credentials that visitors need. With `asks_users`, visitors log in as
+    users of the cluster. Without credentials, only a loopback address is allowed.
+
+    `options` are librdkafka settings for the connection. `clusters` are the addresses of further clusters by name.
+    `search_index` is the file that `/search` queries. `registry` is the URL of the schema registry
     of the first cluster, with `registry_token`, or `registry_user` and `registry_password`, if it needs them."""
 
     bootstrap: str
@@ -41,10 +43,15 @@ class Settings:
     registry_token: str | None = field(default=None, repr=False)
     registry_user: str | None = None
     registry_password: str | None = field(default=None, repr=False)
+    asks_users: bool = False
+
+    @property
+    def asks_for_user(self) -> bool:
+        return bool(self.user) or self.asks_users
 
     @property
     def requires_credentials(self) -> bool:
-        return bool(self.token or self.user)
+        return bool(self.token) or self.asks_for_user
 
     def check(self, prefix: str = "--") -> None:
         """Raise ConfigError if the settings are invalid or unsafe. `prefix` is the prefix of the command's options."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 
-from skylog.errors import MalformedRequestError, SkylogError
+from skylog.errors import ErrorCode, MalformedRequestError, SkylogError
 from skylog.net.frame_memory import FrameMemory
 from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from skylog.protocol.apis import API_SPECS
@@ -38,6 +38,10 @@ _FIRST_API_VERSIONS: Final = 3
 
 class PeerError(SkylogError):
     """The broker cannot be reached, or the connection to it is closed."""
+
+
+class LoginRefusedError(PeerError):
+    """The broker refuses the login: the user or the password is wrong."""
 
 
 class PeerLogin(Protocol):
@@ -172,7 +176,9 @@ class Peer(asyncio.BufferedProtocol):
         while token is not None:
             answered = await self.ask(SaslAuthenticateRequest(auth_bytes=token))
             if answered.error_code:
-                raise PeerError(f"the broker at {self.address} refuses the login: {answered.error_message}")
+                message = f"the broker at {self.address} refuses the login: {answered.error_message}"
+                is_wrong = answered.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+                raise LoginRefusedError(message) if is_wrong else PeerError(message)
             token, lifetime_ms = self._respond(login, bytes(answered.auth_bytes)), answered.session_lifetime_ms
         if lifetime_ms > 0:
             delay_s = lifetime_ms / 1000 * RENEWED_AFTER

@@ -58,7 +58,7 @@ class Registry:
         self.state = RegistryState()
         self.cluster_id = ""
         self.writes = self.failed_writes = self.elections = 0
-        self._connection = Connection(settings.bootstrap)
+        self.connection = Connection(settings.bootstrap)
         self._is_elected = False
         self._writer: Writer | None = None
         self._is_settled = True  # whether the state has everything that the writer has appended
@@ -71,12 +71,12 @@ class Registry:
     async def start(self) -> None:
         """Connect. Raises SkylogError if the topic is unfit or no broker answers. Schemas may not be read yet."""
         topic, group = self.settings.topic, self.settings.group
-        self.cluster_id = await asyncio.to_thread(ensure_topic, self._connection, topic)
-        self._follower = Follower(self._connection.another(), topic, self._apply, self._reset)
+        self.cluster_id = await asyncio.to_thread(ensure_topic, self.connection, topic)
+        self._follower = Follower(self.connection.another(), topic, self._apply, self._reset)
         self._follower.start()
         if not self.settings.read_only:  # one that is elected has to make the changes of the others
             self._election = Election(
-                self._connection.another(), topic, group, self.url, self._elected, lambda: self._follower.position
+                self.connection.another(), topic, group, self.url, self._elected, lambda: self._follower.position
             )
             self._election.start()
         self._catching_up = asyncio.create_task(self._catch_up())
@@ -215,7 +215,7 @@ class Registry:
             if self._writer is not None and self._is_settled:
                 return self._writer
             await self._drop_writer()
-            writer = Writer(self._connection.another(), self.settings.topic, self.settings.group)
+            writer = Writer(self.connection.another(), self.settings.topic, self.settings.group)
             try:
                 await _finish(asyncio.to_thread(writer.open))
                 await self._follower.reach_end(REFRESH_S)

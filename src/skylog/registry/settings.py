@@ -17,8 +17,10 @@ URL_VARIABLE: Final = "SKYLOG_REGISTRY"
 
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
-    """`token`, or `user` and `password`, are the credentials that clients need. Without credentials, only a loopback
-    address is allowed. `advertised_url` is where the other registries of the cluster reach this one."""
+    """`token`, or `user` and `password`, are the credentials that clients need. With `asks_users`, clients log in as
+    users of the cluster. Without credentials, only a loopback address is allowed.
+
+    `advertised_url` is where the other registries of the cluster reach this one."""
 
     bootstrap: str
     host: str = "127.0.0.1"
@@ -29,10 +31,15 @@ class RegistrySettings:
     password: str | None = field(default=None, repr=False)
     topic: str = DEFAULT_TOPIC
     advertised_url: str | None = None
+    asks_users: bool = False
+
+    @property
+    def asks_for_user(self) -> bool:
+        return bool(self.user) or self.asks_users
 
     @property
     def requires_credentials(self) -> bool:
-        return bool(self.token or self.user)
+        return bool(self.token) or self.asks_for_user
 
     @property
     def group(self) -> str:

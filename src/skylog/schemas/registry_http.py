@@ -23,6 +23,10 @@ from skylog.errors import ConfigError, SkylogError
 
 URL: Final = "schema.registry.url"
 USER_INFO: Final = "basic.auth.user.info"
+CREDENTIALS_SOURCE: Final = "basic.auth.credentials.source"
+USER_INFO_SOURCE: Final = "USER_INFO"
+SASL_INHERIT: Final = "SASL_INHERIT"
+"""The user is the one who logs in to the cluster."""
 TOKEN: Final = "bearer.auth.token"
 CA_FILE: Final = "ssl.ca.location"
 CERTIFICATE_FILE: Final = "ssl.certificate.location"

@@ -1,7 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), the server's side.
 
 The broker keeps no password: what it stores verifies a login, but does not allow one. An unknown user gets a salt, too,
-and fails at the same step as a wrong password, so that nobody learns which users there are.
+and fails at the same step as a wrong password, so that nobody learns which users there are. The salt is always the same
+for a name, from every broker, and as long as those of real users.
 
     client: n,,n=USER,r=NONCE                        server: r=NONCE+OURS,s=SALT,i=ITERATIONS
     client: c=biws,r=NONCE+OURS,p=PROOF              server: v=SIGNATURE
@@ -23,8 +24,8 @@ from skylog.security.sasl import FAILED, Identity, LoginError
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
+SALT_BYTES: Final = 64  # as librdkafka makes them
 MAX_CLIENT_ITERATIONS: Final = 1_000_000  # that a client accepts from a broker
-_ANYONE: Final = secrets.token_bytes(32)  # makes up the salts of unknown users: always the same one for a name
 _FIRST = re.compile(
     r"(?P<head>n|y|p=[^,]*),(?:a=(?P<authzid>[^,]*))?,(?P<bare>n=(?P<user>(?:[^=,]|=2C|=3D)+),r=(?P<nonce>[!-+\--~]+)(?:,.*)?)"
 )
@@ -70,7 +71,7 @@ class Credential(NamedTuple):
 
     @classmethod
     def of_password(cls, mechanism: Mechanism, password: str, iterations: int = MIN_ITERATIONS) -> Credential:
-        salt = secrets.token_bytes(24)
+        salt = secrets.token_bytes(SALT_BYTES)
         return cls.of_salted(mechanism, salt, salted(mechanism, password, salt, iterations), iterations)
 
     @classmethod
@@ -94,6 +95,19 @@ class Credential(NamedTuple):
         return cls(salt, stored_key, server_key, int(str(value["iterations"])))
 
 
+class Decoy(NamedTuple):
+    """What the credentials of unknown users are made from. `salt_bytes` and `iterations` are as those of real users."""
+
+    seed: bytes
+    salt_bytes: int = SALT_BYTES
+    iterations: int = MIN_ITERATIONS
+
+    def credential(self, mechanism: Mechanism, user: str) -> Credential:
+        """Return a credential that no password fits."""
+        secret = hmac.digest(self.seed, f"{mechanism.wire_name},{user}".encode(), "sha256")
+        return Credential(hashlib.shake_256(secret).digest(self.salt_bytes), b"", b"", self.iterations)
+
+
 def salted(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
     """Return the salted password. This is slow on purpose."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
@@ -105,10 +119,11 @@ Find = Callable[[str, Mechanism], Credential | None]
 class ScramExchange:
     """One login. Its nonce is new, so a recorded login cannot be replayed."""
 
-    def __init__(self, mechanism: Mechanism, find: Find) -> None:
+    def __init__(self, mechanism: Mechanism, find: Find, decoy: Decoy) -> None:
         self.identity: Identity | None = None
         self._mechanism = mechanism
         self._find = find
+        self._decoy = decoy
         self._nonce = ""
         self._doubled_nonce = ""
         self._user = ""
@@ -135,7 +150,7 @@ class ScramExchange:
             raise LoginError(FAILED)
         found = self._find(self._user, self._mechanism)
         self._is_known = found is not None
-        self._credential = found or self._made_up()
+        self._credential = found or self._decoy.credential(self._mechanism, self._user)
         self._nonce = match["nonce"] + secrets.token_urlsafe(24)
         self._doubled_nonce = match["nonce"] + self._nonce
         self._header = text[: match.start("bare")].encode()
@@ -143,10 +158,6 @@ class ScramExchange:
         answer = f"r={self._nonce},s={salt},i={self._credential.iterations}"
         self._transcript = f"{match['bare']},{answer}"
         return answer
-
-    def _made_up(self) -> Credential:
-        salt = hmac.digest(_ANYONE, self._user.encode(), "sha256")[:24]
-        return Credential(salt, b"", b"", MIN_ITERATIONS)
 
     def _end(self, text: str) -> str:
         match = _FINAL.fullmatch(text)

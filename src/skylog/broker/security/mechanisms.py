@@ -11,7 +11,7 @@ from skylog.security.jaas import parse_jaas, plain_users
 from skylog.security.own_client import own_login
 from skylog.security.plain import PlainExchange
 from skylog.security.sasl import Exchange
-from skylog.security.scram import MECHANISMS, Credential, Mechanism, ScramExchange
+from skylog.security.scram import MECHANISMS, Credential, Decoy, Mechanism, ScramExchange
 
 PLAIN = "PLAIN"
 OAUTHBEARER = "OAUTHBEARER"
@@ -48,7 +48,11 @@ def _scram(mechanism: Mechanism, users: ScramUsers) -> Begin:
         stored = users.get(user).get(wanted.wire_name)
         return Credential.from_value(dict(stored)) if stored is not None else None
 
-    return lambda: ScramExchange(mechanism, find)
+    def begin() -> ScramExchange:
+        kind = users.usual_kind(mechanism.wire_name)
+        return ScramExchange(mechanism, find, Decoy(users.seed) if kind is None else Decoy(users.seed, *kind))
+
+    return begin
 
 
 def _plain(name: str, config: SecurityConfig) -> Begin:

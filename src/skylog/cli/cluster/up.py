@@ -16,6 +16,7 @@ from skylog.cli.options import DEFAULT_BOOTSTRAP, read_settings
 from skylog.cli.stop_signals import stop_signals
 from skylog.console.settings import DEFAULT_PORT
 from skylog.printable import escape_controls
+from skylog.security.development_set import ADMIN
 from skylog.terminal import note, stderr
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def _announce(cluster: DevelopmentCluster) -> None:
     """Print the line that scripts wait for on stdout. Everything else goes to stderr."""
     if cluster.console is not None:
         _report(f"console at {cluster.console.url}")
+        if cluster.client_file is not None:
+            _report(f"log in to the console as {ADMIN}, with the password in {cluster.client_file}")
     sys.stdout.write(f"listening on {cluster.bootstrap}\n")
     sys.stdout.flush()
     command = "skylog" if shutil.which("skylog") else "python -m skylog"

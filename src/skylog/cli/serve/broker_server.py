@@ -22,7 +22,7 @@ from skylog.cli.settings import read_settings
 from skylog.cli.stop_signals import stop_signals
 from skylog.console.settings import DEFAULT_PORT, Settings
 from skylog.errors import ConfigError, SkylogError
-from skylog.registry.settings import URL_VARIABLE, RegistrySettings
+from skylog.registry.settings import DEFAULT_TOPIC, URL_VARIABLE, RegistrySettings
 from skylog.web.listening import listen, url_of
 
 # Functions import the broker and its event loop when they need them, so that `skylog serve --help` does not.
@@ -51,12 +51,15 @@ def run_broker(options: ServeOptions) -> None:
 
     start_logging(options.log_level, options.log_format)
     config = _read_config(options.config_file, options.settings)
+    asks_users = _own_user(config) is not None
     console_settings = None
     if options.console:
         credentials = (options.console_token, options.console_user, options.console_password)
         port = DEFAULT_PORT if options.console_port is None else options.console_port
         where = (options.console_host or "127.0.0.1", port)
         console_settings = Settings("", *where, options.console_read_only, *credentials)
+        has_own = console_settings.requires_credentials
+        console_settings = replace(console_settings, asks_users=asks_users and not has_own)
         console_settings.check("--console-")
     registry_settings = None
     if options.registry_port is not None:
@@ -69,6 +72,8 @@ def run_broker(options: ServeOptions) -> None:
             options.registry_user,
             options.registry_password,
         )
+        has_own = registry_settings.requires_credentials
+        registry_settings = replace(registry_settings, asks_users=asks_users and not has_own)
         registry_settings.check("--registry-")
     elif options.registry_host is not None:
         raise ConfigError("--registry-host has no effect without --registry-port; set the port of the registry too")
@@ -189,7 +194,7 @@ class BrokerServer:
             settings = replace(self.console, bootstrap=_address(REACHABLE.get(self.host, self.host), bound))
             environment = console_secrets(settings) | {LOG_FORMAT_VARIABLE: self.log_format.value}
             environment |= self._registry_access(registry)
-            command = console_command(settings)
+            command = console_command(settings, inherits_login=self.registry is not None and self.registry.asks_users)
             health = Health(broker, ignored_jobs={"console"})
             companions["console"] = ConsoleProcess(
                 broker, health, listening, command, environment, client_settings=self._client_settings()
@@ -224,18 +229,6 @@ class BrokerServer:
         found = own_client_settings(self.config.security, addresses[0].name)
         return "\n".join("{}={}".format(key, value.replace("\n", "\\n")) for key, value in found.items())
 
-    def _console_user(self) -> str | None:
-        """Return the user as whom visitors log in to the console, None if it has other credentials or needs none."""
-        from skylog.security.own_client import own_login
-
-        addresses = self.config.security.addresses()
-        if self.console is None or self.console.requires_credentials or not addresses:
-            return None
-        listener = addresses[0].name
-        has_login = self.config.security.protocol_of(listener).has_login
-        login = own_login(self.config.security, listener) if has_login else None
-        return login[1] if login is not None else None
-
     def _announce(self, address: str, servers: Mapping[str, socket.socket | None]) -> None:
         """Print the line that scripts wait for on stdout. Everything else goes to stderr, before it."""
         for name, listening in servers.items():
@@ -243,14 +236,19 @@ class BrokerServer:
                 continue
             if self.log_format is LogFormat.TEXT:
                 _print(f"{name} at {url_of(listening)}")
-                if name == "console" and (user := self._console_user()) is not None:
-                    _print(f"log in to the console as {user}, with the password that the broker logs in with")
+                self._announce_login(name)
             else:
                 logger.info("%s at %s", name, url_of(listening))
         sys.stdout.write(f"listening on {address}\n")
         sys.stdout.flush()
         if self.log_format is LogFormat.TEXT:
             _greet(address, self._client_file())
+
+    def _announce_login(self, name: str) -> None:
+        user, settings = _own_user(self.config), self.console if name == "console" else self.registry
+        if settings is not None and settings.asks_users:
+            right = "may alter the cluster" if name == "console" else f"has rights to the topic {DEFAULT_TOPIC}"
+            _print(f"log in to the {name} as {user}, or as a user who {right}")
 
     def _client_file(self) -> Path | None:
         """Return the file that clients need for the first listener, None if it is plain text."""
@@ -262,6 +260,17 @@ class BrokerServer:
 
         beside = Path(security.of_listener(addresses[0].name).ssl_truststore_location).parent / CLIENT
         return beside if beside.is_file() else Path(CLIENT)
+
+
+def _own_user(config: ServerConfig) -> str | None:
+    """Return the user as whom companions log in to the first listener, None if that needs no password."""
+    from skylog.security.own_client import own_login
+
+    addresses = config.security.addresses()
+    if not addresses or not config.security.protocol_of(addresses[0].name).has_login:
+        return None
+    login = own_login(config.security, addresses[0].name)
+    return None if login is None else login[1]
 
 
 def _address(host: str, port: int) -> str:

@@ -29,10 +29,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def console_command(settings: Settings) -> list[str]:
-    """Return the command line of `skylog console`: this interpreter, without the working directory in `sys.path`."""
+def console_command(settings: Settings, *, inherits_login: bool = False) -> list[str]:
+    """Return the command line of `skylog console`: this interpreter, without the working directory in `sys.path`.
+
+    `inherits_login`: it logs in to the registry as it does to the broker.
+    """
     command = [sys.executable, "-P", "-m", "skylog", "console", "--bootstrap", settings.bootstrap]
     command += ["--host", settings.host]
+    if inherits_login:
+        command.append("--registry-inherits-login")
     return [*command, "--read-only"] if settings.read_only else command
 
 

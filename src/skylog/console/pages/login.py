@@ -9,7 +9,8 @@ from starlette.responses import RedirectResponse, Response
 
 from skylog.console.server.fields import body
 from skylog.console.server.page import Page, Route, console_of
-from skylog.web.credentials import COOKIE, SESSION_S
+from skylog.web.access import Refusal
+from skylog.web.credentials import COOKIE, MISSING, SESSION_S
 
 
 async def login(request: Request) -> Page | Response:
@@ -19,20 +20,22 @@ async def login(request: Request) -> Page | Response:
     fields = await body(request)
     credentials = console_of(request).credentials
     if fields.has("token"):
-        is_right = credentials.is_token(fields.text("token").strip())
+        found = credentials.session() if credentials.is_token(fields.text("token").strip()) else MISSING
     else:
-        is_right = credentials.is_user(fields.text("user", ""), fields.text("password", ""))
-    if not is_right:
+        found = await credentials.log_in(fields.text("user", ""), fields.text("password", ""))
+    if isinstance(found, Refusal) and found.status == 401:
         await credentials.delay_reject()
         return _form(target, "Wrong credentials. Try again.", 401)
+    if isinstance(found, Refusal):
+        return _form(target, found.reason, found.status)
     response = RedirectResponse(target, 303)
     is_secure = request.scope["scheme"] == "https"
-    cookie = credentials.session()
-    response.set_cookie(COOKIE, cookie, SESSION_S, httponly=True, samesite="strict", secure=is_secure)
+    response.set_cookie(COOKIE, found, SESSION_S, httponly=True, samesite="strict", secure=is_secure)
     return response
 
 
-async def logout(_: Request) -> Response:
+async def logout(request: Request) -> Response:
+    console_of(request).credentials.log_out(request)
     response = RedirectResponse("/login", 303)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from skylog.console.monitoring.exported import audit_metrics, cluster_metrics, complete_lags
 from skylog.console.server.page import Route, console_of
 from skylog.errors import SkylogError
+from skylog.web.access import Refusal
 from skylog.web.prometheus_text import render
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ async def health(request: Request) -> Response:
     except SkylogError as error:
         document = {"healthy": False, "problems": [str(error)]}
     status = 200 if document["healthy"] else 503
-    if not console.credentials.accept(request):
+    if isinstance(await console.credentials.check(request), Refusal):
         document = {"healthy": document["healthy"]}  # reasons may contain names, which need credentials
     return Response(orjson.dumps(document), status, media_type="application/json")
 

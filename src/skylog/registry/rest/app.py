@@ -17,17 +17,19 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from skylog.client.cluster_users import ClusterUsers, registry_rights
 from skylog.metric import Metric
 from skylog.registry.errors import RegistryError
 from skylog.registry.registry import Registry
 from skylog.registry.rest import compatibility, config, mode, schemas, server, subjects
 from skylog.registry.rest.call import CONTEXT, Call, answer
 from skylog.registry.rest.forwarding import Forwarder
-from skylog.registry.rest.guard import Guard
+from skylog.registry.rest.guard import VISITOR, Guard
 from skylog.registry.rest.metrics import RequestCounts, registry_metrics
 from skylog.registry.rest.routing import Route
 from skylog.registry.subjects import parse_context
-from skylog.web.access import forbidden_change
+from skylog.web.access import Refusal, forbidden_change
+from skylog.web.credentials import Credentials
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ class Service:
         return endpoint
 
     async def _respond(self, route: Route, request: Request) -> Response:
-        refusal = forbidden_change(self.registry.settings, "registry") if route.is_change else None
+        refusal = self._forbidden_change(request) if route.is_change else None
         if refusal is not None:
             raise RegistryError(*refusal)
         if route.path not in _UNREAD:
@@ -85,6 +87,14 @@ class Service:
             await self.registry.refresh()  # another registry may just have written it
             found = await route.handler(call)
         return found if isinstance(found, Response) else answer(found)
+
+    def _forbidden_change(self, request: Request) -> Refusal | None:
+        settings, visitor = self.registry.settings, request.scope[VISITOR]
+        if visitor.may_change:
+            return forbidden_change(settings, "registry")
+        topic = settings.topic
+        reason = f"{visitor.name} may not change schemas: `skylog acls add {visitor.name} write --topic {topic}`"
+        return Refusal(403, reason)
 
 
 class RawPaths:
@@ -111,10 +121,14 @@ class RawPaths:
 
 def create_app(registry: Registry) -> Starlette:
     """Create the ASGI application of a registry that is started."""
-    service = Service(registry)
+    service, settings = Service(registry), registry.settings
+    users = ClusterUsers(registry.connection, registry_rights(settings.topic)) if settings.asks_users else None
     return Starlette(
         routes=[StarletteRoute(each.path, service.endpoint(each), methods=[each.method]) for each in ROUTES],
-        middleware=[Middleware(Guard, settings=registry.settings), Middleware(RawPaths)],
+        middleware=[
+            Middleware(Guard, settings=settings, credentials=Credentials(settings, users)),
+            Middleware(RawPaths),
+        ],
         exception_handlers={HTTPException: _http_error, Exception: partial(_failure, service)},
     )
 

@@ -10,10 +10,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from skylog.registry.rest.call import answer
 from skylog.registry.settings import RegistrySettings
-from skylog.web.access import foreign_host, foreign_origin
+from skylog.web.access import Refusal, foreign_host, foreign_origin
 from skylog.web.credentials import Credentials
 
 PUBLIC: Final = "/health"
+VISITOR: Final = "skylog_visitor"
+"""Where the scope of a request has the Visitor who sends it."""
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'"),
@@ -24,10 +26,10 @@ _HEADERS: Final = (
 class Guard:
     """ASGI middleware that checks every request of the registry."""
 
-    def __init__(self, app: ASGIApp, settings: RegistrySettings) -> None:
+    def __init__(self, app: ASGIApp, settings: RegistrySettings, credentials: Credentials) -> None:
         self._app = app
         self._settings = settings
-        self._credentials = Credentials(settings)
+        self._credentials = credentials
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,19 +43,16 @@ class Guard:
 
         headers = Headers(scope=scope)
         refusal = foreign_host(self._settings, headers, "registry")
-        if refusal is None and scope["path"] != PUBLIC and not self._credentials.accept(HTTPConnection(scope)):
-            if "authorization" in headers:
-                await self._credentials.delay_reject()
-            await self._unauthorized()(scope, receive, send_guarded)
-            return
+        if refusal is None and scope["path"] != PUBLIC:
+            found = await self._credentials.check(HTTPConnection(scope))
+            if isinstance(found, Refusal):
+                refusal = found
+            else:
+                scope[VISITOR] = found
         refusal = refusal or foreign_origin(headers, scope["method"])
-        if refusal is not None:
-            document = {"error_code": refusal.status, "message": refusal.reason}
-            await answer(document, refusal.status)(scope, receive, send_guarded)
-            return
-        await self._app(scope, receive, send_guarded)
+        await (self._app if refusal is None else self._reject(refusal))(scope, receive, send_guarded)
 
-    def _unauthorized(self) -> ASGIApp:
-        scheme = 'Basic realm="skylog registry"' if self._settings.user else "Bearer"
-        document = {"error_code": 401, "message": "credentials are required: a user and a password, or a bearer token"}
-        return answer(document, 401, {"www-authenticate": scheme})
+    def _reject(self, refusal: Refusal) -> ASGIApp:
+        scheme = 'Basic realm="skylog registry"' if self._settings.asks_for_user else "Bearer"
+        headers = {"www-authenticate": scheme} if refusal.status == 401 else {}
+        return answer({"error_code": refusal.status, "message": refusal.reason}, refusal.status, headers)
