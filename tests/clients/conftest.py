@@ -22,7 +22,7 @@ from tests.proof import IS_FULL
 
 from .peers.confluent import ConfluentPeer
 from .peers.driven import DrivenPeer, Driver
-from .peers.installation import JAVA_VERSIONS, NotAvailable, debian_program, java_classpath, node_modules
+from .peers.installation import JAVA_VERSIONS, NotAvailable, debian_program, go_program, java_classpath, node_modules
 from .peers.kcat import KcatPeer
 from .peers.peer import Place, Refused, until
 
@@ -177,6 +177,22 @@ def platformatic(bootstrap: str) -> Iterator[DrivenPeer]:
     peer = node_peer("platformatic", bootstrap)
     # Node itself compresses with zstd, from version 22.15 on.
     peer.codecs = tuple(peer.driver.ask("codecs"))
+    yield peer
+    peer.close()
+
+
+def franz_peer(bootstrap: str) -> DrivenPeer:
+    """franz-go, a client in Go."""
+    try:
+        program = go_program(_HERE / "franz", "franz")
+    except NotAvailable as reason:
+        pytest.skip(f"no franz-go: {reason}")
+    return DrivenPeer(Driver([str(program), bootstrap], os.environ))
+
+
+@pytest.fixture(scope="session")
+def franz(bootstrap: str) -> Iterator[DrivenPeer]:
+    peer = franz_peer(bootstrap)
     yield peer
     peer.close()
 

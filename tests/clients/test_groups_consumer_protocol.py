@@ -23,8 +23,8 @@ from .test_groups_members import (
 
 __all__ = ["group", "make_member", "topic"]  # fixtures
 
-PEERS = ("confluent", "java_4")
-MIXED = ("confluent", "java_3", "java_4", "kafka_python")
+PEERS = ("confluent", "java_4", "franz")
+MIXED = ("confluent", "java_3", "java_4", "kafka_python", "franz")
 
 
 def consumer(group: str, topic: str, assignor: str = "uniform", instance: str | None = None) -> Wish:
@@ -58,7 +58,8 @@ def test_a_second_member_takes_its_share_and_leaves_it_behind(
         until(lambda: first.look().assignment == {0, 1, 2, 3}, "all partitions back")
 
 
-@pytest.mark.parametrize("peer", PEERS)
+# franz-go 1.22 leaves without its instance id, which is INVALID_REQUEST: the member stays until its session ends.
+@pytest.mark.parametrize("peer", [peer for peer in PEERS if peer != "franz"])
 def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     make_member: MakeMember, topic: str, group: str, peer: str
 ) -> None:
@@ -104,7 +105,7 @@ def test_new_partitions_are_assigned(
     assert all(len(member.look().assignment) == 3 for member in members)
 
 
-def test_java_and_librdkafka_share_a_group(make_member: MakeMember, topic: str, group: str) -> None:
+def test_clients_of_all_kinds_share_a_group(make_member: MakeMember, topic: str, group: str) -> None:
     members = [make_member(peer, consumer(group, topic)) for peer in PEERS]
     until(lambda: owners(members, 4), "two owners")
     until(lambda: set.union(*(each.look().read for each in members)) == EVERYTHING, "everything read")

@@ -14,9 +14,9 @@ from .peers.confluent import ConfluentPeer
 from .peers.members import AiokafkaMember, ConfluentMember, DrivenMember, KafkaPythonMember, Member, Wish
 from .peers.peer import until
 
-PEERS = ("confluent", "kafka_python", "aiokafka", "kafkajs", "java_3", "java_4")
-COOPERATIVE = ("confluent", "kafka_python", "java_3", "java_4")
-STATIC = ("confluent", "kafka_python", "aiokafka", "java_3", "java_4")
+PEERS = ("confluent", "kafka_python", "aiokafka", "kafkajs", "java_3", "java_4", "franz")
+COOPERATIVE = ("confluent", "kafka_python", "java_3", "java_4", "franz")
+STATIC = ("confluent", "kafka_python", "aiokafka", "java_3", "java_4", "franz")
 UNKNOWN_MEMBER_ID = 25
 
 
@@ -175,7 +175,7 @@ def test_the_leader_among_static_members_comes_back_without_a_rebalance(
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
-@pytest.mark.parametrize("peer", ["kafka_python", "aiokafka", "java_3"])
+@pytest.mark.parametrize("peer", ["kafka_python", "aiokafka", "java_3", "franz"])
 def test_every_assignor_shares_the_partitions(
     make_member: MakeMember, topic: str, group: str, peer: str, assignor: str
 ) -> None:
@@ -186,8 +186,8 @@ def test_every_assignor_shares_the_partitions(
 def test_clients_of_all_kinds_share_a_group_by_the_assignor_that_all_know(
     make_member: MakeMember, make_topic: MakeTopic, confluent: ConfluentPeer, group: str
 ) -> None:
-    topic = make_topic(partitions=12)
-    for partition in range(12):
+    topic = make_topic(partitions=14)
+    for partition in range(14):
         confluent.produce(topic, partition, numbered(2))
     wishes = {
         "confluent": ("roundrobin", "range"),
@@ -196,14 +196,15 @@ def test_clients_of_all_kinds_share_a_group_by_the_assignor_that_all_know(
         "kafkajs": ("range",),
         "java_3": ("range", "sticky"),
         "java_4": ("roundrobin", "range"),
+        "franz": ("range", "cooperative-sticky"),
     }
     members = [make_member(peer, Wish(group, topic, assignors)) for peer, assignors in wishes.items()]
-    until(lambda: owners(members, 12), "six owners")
+    until(lambda: owners(members, 14), "seven owners")
     assert all(len(member.look().assignment) == 2 for member in members)
-    everything = {(partition, offset) for partition in range(12) for offset in range(2)}
+    everything = {(partition, offset) for partition in range(14) for offset in range(2)}
     until(lambda: set.union(*(member.look().read for member in members)) == everything, "everything read")
     members[0].close()
-    until(lambda: owners(members[1:], 12), "five owners")
+    until(lambda: owners(members[1:], 14), "six owners")
 
 
 def test_a_member_without_a_common_assignor_is_refused_and_the_others_do_not_notice(

@@ -23,7 +23,7 @@ from .peers.stored_batches import assert_stored_with
 
 # @platformatic/kafka decodes bare snappy only, not the blocks with a header that Java's library and others write.
 FRAME_SNAPPY = ("kafka_python", "aiokafka", "java_3", "java_4")
-PEERS = ("confluent", "kafka_python", "aiokafka", "kcat", "kafkajs", "platformatic", "java_3", "java_4")
+PEERS = ("confluent", "kafka_python", "aiokafka", "kcat", "kafkajs", "platformatic", "java_3", "java_4", "franz")
 
 # Text only, since kcat's JSON output wants UTF-8; the length makes compressing worth while for every client.
 RECORDS = [

@@ -1,7 +1,7 @@
 """A client in another language, behind a driver process that speaks JSON by the line.
 
-The drivers (`kafkajs/driver.mjs`, `platformatic/driver.mjs`, `java/Driver.java`) know the same operations under the
-same names, so one class serves them all.
+The drivers (`kafkajs/driver.mjs`, `platformatic/driver.mjs`, `java/Driver.java`, `franz/main.go`) know the same
+operations under the same names, so one class serves them all.
 """
 
 from __future__ import annotations

@@ -121,6 +121,21 @@ def java_classpath(project: Path, artifact: str, version: str) -> str:
     return f"{classes}:{libraries}/*"
 
 
+def go_program(project: Path, name: str) -> Path:
+    """The program that a folder with a go.mod holds, with the modules it names."""
+    if shutil.which("go") is None:
+        raise NotAvailable("go is not installed")
+    recipe, sources = [project / "go.mod", project / "go.sum"], sorted(project.glob("*.go"))
+
+    def build(folder: Path) -> None:
+        install(["go", "mod", "download"], project)
+        # Not an installation: a project that does not compile is a failure, not a reason to skip.
+        environment = {**os.environ, "GOFLAGS": "-buildvcs=false -mod=readonly"}
+        subprocess.run(["go", "build", "-o", str(folder / name), "."], cwd=project, env=environment, check=True)
+
+    return installed(name, [*recipe, *sources], build) / name
+
+
 def debian_program(name: str) -> str:
     """A program from the path, or from Debian's package of its name where this process may install packages."""
     with _lock("debian"):
