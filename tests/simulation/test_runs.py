@@ -59,6 +59,8 @@ ONCE_FAILED = {
     600: "a failing disk was, too",
     468: "the audit counted the messages that a damaged header claimed",
     3311: "consumers could read what their leader had not synced, although every append had to be",
+    30106: "damage of deleted records could not be repaired, and was tried for ever",
+    30131: "an index was judged by a damaged batch that seemed longer than it is",
     1171: "the state of groups was unavailable until a scrub found the damaged batch",
 }
 """Seeds that have found a defect of the broker."""
