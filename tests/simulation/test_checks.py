@@ -8,6 +8,8 @@ import pytest
 
 from skylog.simulation.checks import Stored, check, holes, violations, wrong_entries
 from skylog.simulation.history import UNKNOWN, Answer, Commit, History, Message, Value, metadata_of
+from skylog.simulation.topic_reading import sound_bytes
+from tests.storage.logs import a_batch
 
 A, B, C, D = (Value(0, number) for number in range(4))
 
@@ -131,3 +133,12 @@ def test_an_entry_of_an_index_that_points_to_no_batch_is_found() -> None:
         "index: t-0 has offset 3 at position 71, but it is at 70",
         "index: t-0 has offset 4 at position 70, but it is at None",
     ]
+
+
+def test_batches_behind_a_damaged_one_are_not_judged() -> None:
+    """Its length may be wrong: then it covers the next batches, whose index entries are right."""
+    data = a_batch(2) * 4
+    size_bytes = len(data) // 4
+    assert sound_bytes(data) == len(data)
+    data[size_bytes + 11] ^= 0x40  # in the length of the second batch
+    assert sound_bytes(data) == size_bytes

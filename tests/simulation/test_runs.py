@@ -17,6 +17,8 @@ from skylog.audit.report import Report
 from skylog.audit.stored_progress import StoredProgress
 from skylog.audit.stored_reports import StoredReports
 from skylog.audit.stored_tier import StoredTier
+from skylog.broker.fetch_sessions import FetchSession
+from skylog.errors import ErrorCode, KafkaError
 from skylog.model import TopicPartition
 from skylog.simulation import __main__ as command
 from skylog.simulation import seeds as seeds_module
@@ -29,10 +31,12 @@ from skylog.simulation.seeds import Summary, run_seed, run_seeds
 from skylog.simulation.shrinking import shortest_plan
 from skylog.simulation.workloads import Workload
 from skylog.simulation.world import World
+from skylog.storage.files import FileSlice
+from skylog.storage.readable_log import ReadableLog
 from tests.proof import proof, some
 from tests.seeds import seed_of_the_day
 
-FIXED = (1, 2, 5, 9, 10, 12, 13, 16, 17, 21, 22, 25, 29, 33, 47, 52)
+FIXED = (1, 2, 5, 9, 10, 12, 13, 16, 17, 21, 22, 25, 29, 33, 47, 52, 30002, 30003, 30007, 30011, 30015, 30023)
 """Every workload and drill, and most kinds of faults."""
 
 WITH_SETS = [12, 15, 23]
@@ -55,6 +59,8 @@ ONCE_FAILED = {
     600: "a failing disk was, too",
     468: "the audit counted the messages that a damaged header claimed",
     3311: "consumers could read what their leader had not synced, although every append had to be",
+    30106: "damage of deleted records could not be repaired, and was tried for ever",
+    30131: "an index was judged by a damaged batch that seemed longer than it is",
     1171: "the state of groups was unavailable until a scrub found the damaged batch",
 }
 """Seeds that have found a defect of the broker."""
@@ -87,7 +93,7 @@ FOUND = {
     "Redpanda-6018": 23,
     "Redpanda-5026": 35,
     "KAFKA-12751": 5,
-    "KAFKA-2729": 530,
+    "KAFKA-2729": 411,
 }
 """The first of a few seeds with which the simulation finds a bug whose mend is undone."""
 
@@ -165,6 +171,33 @@ def test_brokers_that_remember_only_what_they_have_counted_themselves_are_found(
 
     result = run_seed(48, remember_own_reports)
     assert any(line.startswith("books: t from ") for line in result.violations), result.violations[:3]
+
+
+def test_a_broker_that_goes_on_with_what_a_fetch_session_has_forgotten_is_found() -> None:
+    update = FetchSession.update
+
+    def forget_nothing(patches: Patches) -> None:
+        patches.setattr(FetchSession, "update", lambda self, call: update(self, call._replace(forgotten=[])))
+
+    result = run_seed(30011, forget_nothing)
+    assert any("is not part of the session" in line for line in result.violations), result.violations[:3]
+
+
+def test_a_leader_that_denies_what_it_has_is_found() -> None:
+    """Consumers would begin again at the start or at the end."""
+    read = ReadableLog.read_checked
+
+    def deny_the_end(patches: Patches) -> None:
+        def read_unless_at_the_end(
+            self: ReadableLog, offset: int, max_bytes: int, at_least_one: bool = True, end_offset: int | None = None
+        ) -> FileSlice | None:
+            if end_offset is not None and end_offset < offset + 1 <= self.log_end_offset:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            return read(self, offset, max_bytes, at_least_one, end_offset)
+
+        patches.setattr(ReadableLog, "read_checked", read_unless_at_the_end)
+
+    assert any(line.startswith("denied: ") for line in run_seed(30011, deny_the_end).violations)
 
 
 def test_what_is_found_inside_a_broker_ends_the_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 PORT: Final = 9092
 RESTART_S: Final = 1.0
+RACKS: Final = 3
+"""The racks of brokers, where consumers read from the replica in theirs."""
 
 
 class Companion(Protocol):
@@ -49,6 +51,8 @@ class Machine:
         self._starts_again = False
         self._world = world
         self._settings = {**settings, "node.id": str(node_id)}
+        if "replica.selector.class" in settings:
+            self._settings["broker.rack"] = f"rack-{node_id % RACKS}"
 
     @property
     def is_running(self) -> bool:

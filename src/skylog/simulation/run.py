@@ -28,8 +28,12 @@ from skylog.simulation.upkeep import (
     CompactionOfConsumerGroup,
     Reassignment,
     ReassignmentOfClassicGroup,
+    ReassignmentOfCompactedTransactions,
     ReassignmentOfConsumerGroup,
+    ReassignmentOfTransactions,
+    ReassignmentWithRetention,
     Recreation,
+    RecreationOfTransactions,
     Retention,
 )
 from skylog.simulation.watch import Watch
@@ -38,6 +42,8 @@ from skylog.simulation.workloads import (
     TOPIC,
     ClassicGroup,
     ConsumerGroup,
+    StaticClassicGroup,
+    StaticConsumerGroup,
     Transactions,
     Workload,
     wait_until,
@@ -63,6 +69,12 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "reassignment, classic group": ReassignmentOfClassicGroup,
     "reassignment, consumer group": ReassignmentOfConsumerGroup,
     "recreation": Recreation,
+    "recreation, transactions": RecreationOfTransactions,
+    "reassignment, transactions": ReassignmentOfTransactions,
+    "reassignment, compacted transactions": ReassignmentOfCompactedTransactions,
+    "reassignment, retention": ReassignmentWithRetention,
+    "static classic group": StaticClassicGroup,
+    "static consumer group": StaticConsumerGroup,
 }
 
 Undo = Callable[[Patches], None]

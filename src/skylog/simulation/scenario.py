@@ -56,6 +56,20 @@ UPKEEP_SETTINGS: Final = {
 }
 REASSIGNMENT_SIZE: Final = 5
 
+LATER: Final = 30_000
+"""Storms from this seed on have `LATER_WORKLOADS`, too, and a reader with fetch sessions. Others stay the same."""
+
+LATER_WORKLOADS: Final = (
+    "reassignment, transactions",
+    "reassignment, compacted transactions",
+    "reassignment, retention",
+    "recreation, transactions",
+    "static classic group",
+    "static consumer group",
+)
+LATER_SHARE: Final = 0.6
+LATER_SETTINGS: Final = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -69,6 +83,8 @@ class Scenario:
     partitions: int = 2
     producers: int = 2
     readers: int = 1
+    session_readers: int = 0
+    """Readers with fetch sessions, beside the others."""
     session_timeout_ms: int = 3000
     survives_power_cuts: bool = False
     workload: str = "numbers"
@@ -133,8 +149,10 @@ def _draw_storm(seed: int) -> Scenario:
     if flushes:
         settings["log.flush.interval.messages"] = "1"  # for committed offsets and transactions, too
     workload = _workload_of(seed)
-    if workload in UPKEEP or workload == "compacted transactions":
+    if workload in UPKEEP or "compacted" in workload or "retention" in workload:
         settings |= UPKEEP_SETTINGS
+    if seed >= LATER:
+        settings |= LATER_SETTINGS
     kinds = sorted(rng.sample(sorted(KINDS), rng.randint(2, 6)))
     if rng.random() < 0.5:
         kinds.append("kill client")
@@ -146,6 +164,7 @@ def _draw_storm(seed: int) -> Scenario:
         size=rng.choice([3, 3, 3, 4]),
         partitions=rng.choice([1, 2, 3]),
         producers=rng.choice([1, 2, 3]),
+        session_readers=1 if seed >= LATER else 0,
         session_timeout_ms=rng.choice([1500, 1500, 3000, 6000]),
         survives_power_cuts=flushes,
         workload=workload,
@@ -156,6 +175,9 @@ def _draw_storm(seed: int) -> Scenario:
 
 
 def _workload_of(seed: int) -> str:
+    rng = Random(f"workload/{seed}")
+    if seed >= LATER and rng.random() < LATER_SHARE:
+        return rng.choice(LATER_WORKLOADS)
     for divisor, remainder, name in RARE:
         if seed % divisor == remainder:
             return name

@@ -9,7 +9,7 @@ from typing import Final
 
 from skylog.model import TopicPartition
 from skylog.net.peer import PeerError
-from skylog.records import iterate_batches
+from skylog.records import InvalidBatchError, check_batch, iterate_batches
 from skylog.simulation.checks import Batches, differing_replicas, holes, wrong_entries
 from skylog.simulation.clients.connections import Connections
 from skylog.simulation.clients.reader import PartitionReader
@@ -68,33 +68,56 @@ def compare_replicas(world: World, topic: str, ends: dict[int, int]) -> list[str
     """Return the differences between the replicas of a topic, below the end offsets."""
     found = []
     for index, image in enumerate(world.topics()[topic].partitions):
-        name = str(TopicPartition(topic, index))
-        replicas = {node: _batches(world.machines[node].disk.path / name) for node in image.replicas}
-        found += differing_replicas(name, replicas, ends[index])
+        name = TopicPartition(topic, index)
+        start = max(_start_offset(world, node, name) for node in image.replicas)
+        folders = {node: world.machines[node].disk.path / str(name) for node in image.replicas}
+        replicas = {node: _batches(folder, start) for node, folder in folders.items()}
+        found += differing_replicas(str(name), replicas, ends[index])
     return found
+
+
+def _start_offset(world: World, node: int, name: TopicPartition) -> int:
+    """Return where a replica begins. Its files may have deleted batches before that, which nobody repairs."""
+    broker = world.machines[node].broker
+    partition = broker.replicas.find(name) if broker is not None else None
+    return partition.log.log_start_offset if partition is not None else 0
 
 
 def wrong_indexes(world: World) -> list[str]:
     """Return the holes in the logs of all brokers that serve, and the entries of offset indexes that are wrong.
 
-    Batches behind a damaged length cannot be found. A scrub may not have repaired it yet: it takes a minute.
+    What lies behind a damaged batch is not judged: its length may be wrong. A scrub repairs it within a minute.
     """
     found = []
     for machine in world.machines.values():
         for partition in machine.broker.replicas.all() if machine.broker is not None else ():
             name = f"{partition.name} of {machine.host}"
             ends: dict[int, int] = {}
+            is_sound = True
             for segment in partition.log._segments:
-                batches = list(iterate_batches(segment.path.read_bytes()))
+                data = segment.path.read_bytes()
+                batches = list(iterate_batches(data))
                 ends |= {header.base_offset: header.end_offset for _, header in batches}
                 known_bytes = segment.size_bytes
                 if world.has_damage:
-                    known_bytes = max((at + header.size_bytes for at, header in batches), default=0)
+                    known_bytes = sound_bytes(data)
+                    is_sound = is_sound and known_bytes == len(data)
                 entries = segment.offset_index.between(0, known_bytes)
                 found += wrong_entries(name, entries, {header.base_offset: at for at, header in batches})
-            if not partition.log.config.is_compacted:
+            if is_sound and not partition.log.config.is_compacted:
                 found += holes(name, ends)
     return found
+
+
+def sound_bytes(data: bytes) -> int:
+    """Return where the first damaged batch of a file begins. Its length may be wrong, and so may all behind it."""
+    position = 0
+    while position < len(data):
+        try:
+            position += check_batch(data, position).size_bytes
+        except InvalidBatchError:
+            break
+    return position
 
 
 def describe_disks(world: World) -> list[str]:
@@ -116,10 +139,11 @@ def _describe(path: Path) -> str:
     return f"{path.name}: offsets {headers[0].base_offset} to {headers[-1].end_offset - 1} of epochs {epochs}"
 
 
-def _batches(folder: Path) -> Batches:
+def _batches(folder: Path, start_offset: int) -> Batches:
     found = {}
     for path in sorted(folder.glob("*.log")):
         data = path.read_bytes()
         for position, header in iterate_batches(data):
-            found[header.base_offset] = data[position : position + header.size_bytes]
+            if header.end_offset > start_offset:
+                found[header.base_offset] = data[position : position + header.size_bytes]
     return found

@@ -10,7 +10,7 @@ from skylog.model import TopicPartition
 from skylog.records import InvalidBatchError, check_batch, iterate_batches, read_records
 from skylog.simulation import checks, upkeep_checks
 from skylog.simulation.checks import Stored
-from skylog.simulation.clients.copier import KeyedCopier
+from skylog.simulation.clients.copier import FLEETING, FleetingCopier, KeyedCopier
 from skylog.simulation.clients.operators import Mover, Recreator, Remover
 from skylog.simulation.clients.producer import NumberProducer
 from skylog.simulation.clock import VirtualClock
@@ -33,7 +33,6 @@ from skylog.simulation.workloads import (
 from skylog.simulation.world import World
 
 KEYS: Final = 7
-FLEETING: Final = "fleeting"
 COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1000"}
 DAMAGED: Final = b"damaged: "
 _LOG_FOLDER = re.compile(r".+-\d+")
@@ -129,6 +128,8 @@ def last_values(files: Sequence[bytes], end: int) -> LastValues:
 class Retention(Workload):
     """A topic whose old segments are deleted, and whose records are deleted on request."""
 
+    keeps_everything = False
+
     def __init__(self, world: World, scenario: Scenario) -> None:
         super().__init__(world, scenario)
         self._remover = Remover(world, TOPIC, scenario.partitions, world.rng("remover"))
@@ -163,6 +164,7 @@ class Reassignment(Workload):
         self.world.spawn("mover", self._mover.run)
 
     def calm(self) -> None:
+        super().calm()
         self._mover.stop()
 
     async def finish_own(self, stored: Stored, ends: dict[int, int]) -> list[str]:
@@ -174,6 +176,18 @@ class ReassignmentOfClassicGroup(Reassignment, ClassicGroup):
 
 
 class ReassignmentOfConsumerGroup(Reassignment, ConsumerGroup):
+    pass
+
+
+class ReassignmentOfTransactions(Reassignment, Transactions):
+    pass
+
+
+class ReassignmentOfCompactedTransactions(Reassignment, CompactedTransactions):
+    pass
+
+
+class ReassignmentWithRetention(Reassignment, Retention):
     pass
 
 
@@ -266,3 +280,16 @@ async def no_strays(workload: Workload) -> list[str]:
 
 def _is_log(name: str) -> bool:
     return _LOG_FOLDER.fullmatch(name) is not None
+
+
+class RecreationOfTransactions(Recreation, Transactions):
+    """Transactions write to the topic that is deleted, too."""
+
+    copier_type = FleetingCopier
+
+    async def finish_own(self, stored: Stored, ends: dict[int, int]) -> list[str]:
+        late = [*await super().finish_own(stored, ends), *await Transactions.finish_own(self, stored, ends)]
+        visible = begin_reading(self.world, FLEETING, self.scenario.partitions, read_committed=True)
+        if not await self.until(lambda: len(visible.ends) == self.scenario.partitions):
+            late.append(stuck("the new topic cannot be read to its end: a transaction stays open"))
+        return late

@@ -17,6 +17,7 @@ from skylog.simulation.clients.copier import Copier, source_of
 from skylog.simulation.clients.group_member import ClassicMember, CommittedWatch, ConsumerMember, Member
 from skylog.simulation.clients.producer import NumberProducer
 from skylog.simulation.clients.reader import Reader
+from skylog.simulation.clients.session_reader import SessionReader
 from skylog.simulation.clock import VirtualClock
 from skylog.simulation.history import History
 from skylog.simulation.process import Process
@@ -44,6 +45,8 @@ class Workload:
 
     keys = 0
     """How many keys the messages have; 0 if each has its own."""
+    keeps_everything = True
+    """Whether nothing is deleted, so that all that was read is in range for ever."""
 
     def __init__(self, world: World, scenario: Scenario) -> None:
         self.world = world
@@ -63,6 +66,8 @@ class Workload:
             self._start_producer()
         for number in range(self.scenario.readers):
             self._start_reader(number)
+        for number in range(self.scenario.readers, self.scenario.readers + self.scenario.session_readers):
+            self.readers.append(self._start_session_reader(number, TOPIC, self.history))
 
     def _start_producer(self) -> None:
         number, world = self._started, self.world
@@ -82,6 +87,15 @@ class Workload:
         reader = Reader(number, TOPIC, partitions, world.hosts, rng, self.history, watches_ends=is_first)
         self.readers.append(reader)
         world.spawn(reader.name, reader.run)
+
+    def _start_session_reader(
+        self, number: int, topic: str, history: History, *, read_committed: bool = False
+    ) -> SessionReader:
+        world, partitions = self.world, self.scenario.partitions
+        rng = world.rng(f"reader/{number}")
+        reader = SessionReader(number, topic, partitions, world.hosts, rng, history, read_committed=read_committed)
+        world.spawn(reader.name, reader.run)
+        return reader
 
     def kill_client(self, rng: Random) -> None:
         """Kill a producer, and start another in its place."""
@@ -111,7 +125,8 @@ class Workload:
             return [*self.history.failed, *late]
         own = await self.finish_own(content.logs, ends)
         await self.until(lambda: not self.compare(ends), REPAIR_S, 3.0)
-        return [*self.judge(content.logs, ends), *own, *self.compare(ends), *wrong_indexes(self.world)]
+        denied = [line for each in self.readers for line in each.denied] if self.keeps_everything else []
+        return [*self.judge(content.logs, ends), *denied, *own, *self.compare(ends), *wrong_indexes(self.world)]
 
     def judge(self, stored: Stored, ends: dict[int, int]) -> list[str]:
         """Return the violations of the history."""
@@ -143,6 +158,8 @@ class GroupWorkload(Workload):
     member_type: type[Member]
     size = 2
     commits_metadata = False
+    is_static = False
+    """Whether members have instance ids (KIP-345). One that takes the place of another has the same."""
 
     def __init__(self, world: World, scenario: Scenario) -> None:
         super().__init__(world, scenario)
@@ -151,8 +168,8 @@ class GroupWorkload(Workload):
 
     def start(self) -> None:
         super().start()
-        for _ in range(self.size):
-            self._start_member()
+        for index in range(self.size):
+            self._start_member(f"instance-{index}" if self.is_static else None)
         watch = CommittedWatch(self._new_member(), self.history)
         self.world.spawn("watch", watch.run)
 
@@ -164,8 +181,9 @@ class GroupWorkload(Workload):
         member.commits_metadata = self.commits_metadata
         return member
 
-    def _start_member(self) -> None:
+    def _start_member(self, instance_id: str | None) -> None:
         member = self._new_member()
+        member.instance_id = instance_id
         self._members[member] = self.world.spawn(member.name, member.run)
 
     def kill_client(self, rng: Random) -> None:
@@ -174,7 +192,7 @@ class GroupWorkload(Workload):
             return
         member = list(self._members)[rng.randrange(1000) % len(self._members)]
         self.world.kill_client(self._members.pop(member))
-        self._start_member()
+        self._start_member(member.instance_id)
 
     async def finish_own(self, stored: Stored, ends: dict[int, int]) -> list[str]:
         if await self.until(lambda: self._has_committed(ends)):
@@ -200,6 +218,14 @@ class ConsumerGroup(GroupWorkload):
     commits_metadata = True
 
 
+class StaticClassicGroup(ClassicGroup):
+    is_static = True
+
+
+class StaticConsumerGroup(ConsumerGroup):
+    is_static = True
+
+
 class Transactions(Workload):
     """Copiers of each partition into another topic, and a read_committed reader of that."""
 
@@ -211,6 +237,7 @@ class Transactions(Workload):
         self._numbers = itertools.count(1)
         self._copiers: dict[int, tuple[Copier, Process]] = {}
         self._copiers_started = 0
+        self._copy_readers: list[SessionReader] = []
 
     @property
     def topics(self) -> dict[str, dict[str, str]]:
@@ -224,6 +251,8 @@ class Transactions(Workload):
         rng = world.rng("reader/copies")
         reader = Reader(100, COPIES, partitions, world.hosts, rng, self.copies, read_committed=True)
         world.spawn(reader.name, reader.run)
+        for number in range(101, 101 + self.scenario.session_readers):
+            self._copy_readers.append(self._start_session_reader(number, COPIES, self.copies, read_committed=True))
 
     def _start_copier(self, partition: int) -> None:
         world = self.world
@@ -259,6 +288,8 @@ class Transactions(Workload):
         sources = begin_reading(self.world, COPIES, partitions, read_committed=True, decode=source_of)
         if not await self.until(lambda: len(visible.ends) == len(sources.ends) == partitions):
             return [stuck("the copies cannot be read to their end: a transaction stays open")]
+        if not await self.until(lambda: all(each.has_read(visible.ends) for each in self._copy_readers)):
+            return [stuck("readers of the copies are not at the end")]
         await self.until(lambda: not self.compare_copies(visible), REPAIR_S, 3.0)
         produced = [value for log in stored.values() for value in log.values()]
         return [

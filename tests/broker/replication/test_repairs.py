@@ -287,6 +287,50 @@ def test_a_leader_whose_uncommitted_batch_is_damaged_lets_a_complete_replica_lea
     run(test, tmp_path)
 
 
+async def delete_records(leader: Replica, follower: Replica, before_offset: int) -> None:
+    leader.partition.delete_records(before_offset)
+    await until(lambda: follower.log.log_start_offset == before_offset)
+
+
+def test_damage_of_deleted_records_is_not_repaired(tmp_path: Path) -> None:
+    """No replica returns them. They are no damage any more, and are deleted with their segment."""
+
+    async def test(leader: Replica, follower: Replica) -> None:
+        await delete_records(leader, follower, 3)
+        follower.damage(80)
+        await follower.scrub()
+        assert follower.log.segments[0].soundness.damages, "the scrub has not come across it"
+        assert follower.log.damages == []
+        assert membership_of(follower.broker).repairs.failures == 0
+
+    run(test, tmp_path)
+
+
+def test_a_damaged_batch_with_deleted_records_is_repaired(tmp_path: Path) -> None:
+    async def test(leader: Replica, follower: Replica) -> None:
+        await delete_records(leader, follower, 1)
+        follower.damage(80)
+        await follower.scrub()
+        await follower.until_repaired()
+
+    run(test, tmp_path)
+
+
+def test_a_replica_with_several_damaged_batches_of_which_the_first_are_deleted_is_copied_again(tmp_path: Path) -> None:
+    """No replica returns the first, so nothing fits into the range."""
+
+    async def test(leader: Replica, follower: Replica) -> None:
+        await delete_records(leader, follower, 4)
+        follower.damage(0, 300)
+        await follower.scrub()
+        await until(lambda: follower.log.log_start_offset == 4 and not follower.log.damages)
+        await until(lambda: follower.log.high_watermark == leader.log.log_end_offset)
+        assert contents(leader).endswith(contents(follower))
+        await until(lambda: present(leader.partition.image).in_sync_replicas == (LEADER, FOLLOWER))
+
+    run(test, tmp_path)
+
+
 def test_a_replica_whose_log_is_compacted_differently_keeps_its_damage(tmp_path: Path) -> None:
     async def test(leader: Replica, follower: Replica) -> None:
         compacted: LogConfig = settings(cleanup_policy="compact", min_cleanable_dirty_ratio=0, segment_bytes=20000)

@@ -29,6 +29,8 @@ from .timeline import Sampler, Timeline
 TOPIC = "chaos"
 PARTITIONS = 4
 SESSION_MS = 4000
+LAST_LINES = 150
+"""How much of each broker's log is shown with a failed run."""
 CONFLUENT = "confluent-kafka: two idempotent producers, a group of two members, two watchers"
 
 
@@ -98,6 +100,9 @@ def run(arena: Arena, seconds: float, seed: int, directory: Path, *, others: boo
         if spark is not None:
             outcome.violations += _check_table(spark, stored)
             outcome.clients.append(f"Spark: a table of {sum(map(len, stored.values()))} rows")
+    except Exception as error:
+        error.add_note(_what_happened(cluster, outcome.timeline))
+        raise
     finally:
         if spark is not None:
             spark.close()
@@ -106,6 +111,17 @@ def run(arena: Arena, seconds: float, seed: int, directory: Path, *, others: boo
         if "Traceback" in (text := broker.stderr()[said[node] :]):
             outcome.violations.append(f"traceback of broker {node}: {text[text.index('Traceback') :][:1500]}")
     return outcome
+
+
+def _what_happened(cluster: BrokerCluster, timeline: Timeline) -> str:
+    """Return the faults, the state of the cluster and the last lines of the brokers' logs: why a run has ended."""
+    lines = [f"{span.began_s:.1f} to {span.ended_s or -1:.1f} s: {span.name}, {span.victim}" for span in timeline.spans]
+    entries = cluster.store.entries()
+    lines += [f"{path}: {entry.value}" for path, entry in sorted(entries.items()) if "/configs" not in path]
+    for node, broker in cluster.brokers.items():
+        lines += [f"broker {node}{' runs' if broker.is_running else ' does not run'}. Its log ends with:"]
+        lines += broker.stderr().splitlines()[-LAST_LINES:]
+    return "\n".join(lines)
 
 
 def _blow(arena: Arena, work: Workload, timeline: Timeline, seconds: float, seed: int) -> None:

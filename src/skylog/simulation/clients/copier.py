@@ -36,6 +36,9 @@ from skylog.simulation.trace import Trace
 GROUP: Final = "copiers"
 TIMEOUT_MS: Final = 10_000
 ATTEMPTS: Final = 30
+FLEETING: Final = "fleeting"
+"""A topic that is deleted and created again."""
+FLEETING_SHARE: Final = 0.5
 _COORDINATOR_AWAY: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
@@ -86,7 +89,7 @@ class Copier:
         self._fetches = Connections(self.name, hosts, rng)
         self._coordinators: dict[int, int] = {}
         self._producer_id = self._producer_epoch = -1
-        self._sequences: defaultdict[int, int] = defaultdict(int)
+        self._sequences: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.position = 0
         """The source offset that is copied for certain."""
 
@@ -151,17 +154,17 @@ class Copier:
             target = self._rng.randrange(self._partitions)
             by_target[target].append((copy, message.value))
             transaction.values.append((target, copy))
-        await self._add_partitions(sorted(by_target))
+        await self._add_partitions(self._target, sorted(by_target))
         for target, rows in sorted(by_target.items()):
-            await self._produce_to(target, rows)
+            await self._produce_to(self._target, target, rows)
             await self._connections.pause(self._rng.choice([0.0, 0.05, 1.0]))
 
-    async def _add_partitions(self, targets: list[int]) -> None:
+    async def _add_partitions(self, topic: str, targets: list[int]) -> None:
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self._producer_id,
             v3_and_below_producer_epoch=self._producer_epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name=self._target, partitions=targets)],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=targets)],
         )
         await self._retry(
             lambda: self._ask(1, self.name, request, 3),
@@ -172,14 +175,14 @@ class Copier:
             ),
         )
 
-    async def _produce_to(self, target: int, rows: list[tuple[Value, Value]]) -> None:
+    async def _produce_to(self, topic: str, target: int, rows: list[tuple[Value, Value]]) -> None:
         now_ms = self._clock.now_ms()
         records = [Record(copy.encode(b"%d %d" % source), self._key(source), now_ms) for copy, source in rows]
         data = build_batch(
             records,
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
-            base_sequence=self._sequences[target],
+            base_sequence=self._sequences[topic, target],
             transactional=True,
         )
         request = ProduceRequest(
@@ -187,18 +190,16 @@ class Copier:
             acks=-1,
             timeout_ms=3000,
             topic_data=[
-                TopicProduceData(
-                    name=self._target, partition_data=[PartitionProduceData(index=target, records=bytes(data))]
-                )
+                TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=target, records=bytes(data))])
             ],
         )
 
         async def send() -> Any:
             try:
-                leader = await self._connections.leader(self._target, target)
+                leader = await self._connections.leader(topic, target)
                 return await self._connections.ask(leader.node_id, request)
             except PeerError as error:
-                self._connections.forget_leader(self._target, target)
+                self._connections.forget_leader(topic, target)
                 if self._gives_up:
                     raise GaveUpError(str(error)) from error
                 raise
@@ -206,11 +207,11 @@ class Copier:
         def code_of(answer: Any) -> int:
             code: int = answer.responses[0].partition_responses[0].error_code
             if code:
-                self._connections.forget_leader(self._target, target)
+                self._connections.forget_leader(topic, target)
             return 0 if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER else code
 
         await self._retry(send, code_of)
-        self._sequences[target] += len(rows)
+        self._sequences[topic, target] += len(rows)
 
     def _key(self, source: Value) -> bytes:
         return b"%d" % source.number
@@ -300,3 +301,13 @@ class KeyedCopier(Copier):
 
     def _key(self, source: Value) -> bytes:
         return b"%d-%d" % source
+
+
+class FleetingCopier(Copier):
+    """Writes to a topic as well that is deleted and created again while its transactions are open."""
+
+    async def _produce(self, number: int, transaction: Transaction, found: list[Message]) -> None:
+        if self._rng.random() < FLEETING_SHARE:
+            await self._add_partitions(FLEETING, [0])
+            await self._produce_to(FLEETING, 0, [(Value(number, 0), found[0].value)])
+        await super()._produce(number, transaction, found)

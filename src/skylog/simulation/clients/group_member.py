@@ -38,6 +38,9 @@ from skylog.simulation.trace import Trace
 SESSION_MS: Final = 6000
 HEARTBEAT_S: Final = 0.5
 _STILL_MEMBER: Final = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR})
+_NO_MEMBER: Final = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID}
+)
 
 
 class RejoinError(Exception):
@@ -58,6 +61,8 @@ class Member:
 
     commits_metadata = False
     """Whether commits have metadata (`history.metadata_of`)."""
+    instance_id: str | None = None
+    """What a static member is known by."""
 
     def __init__(
         self,
@@ -114,7 +119,7 @@ class Member:
         """Raise RejoinError after an error of the coordinator."""
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self._coordinator = None
-        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+        if code in _NO_MEMBER:
             self._forget_membership()
         if code:
             raise RejoinError(ErrorCode(code).name)
@@ -190,6 +195,7 @@ class Member:
             group_id=self._group,
             generation_id_or_member_epoch=self._generation,
             member_id=self._member_id,
+            group_instance_id=self.instance_id,
             topics=[OffsetCommitRequestTopic(name=self._topic, partitions=rows)],
         )
         response = await self._ask_coordinator(request, 9)
@@ -228,6 +234,7 @@ class ClassicMember(Member):
                 session_timeout_ms=SESSION_MS,
                 rebalance_timeout_ms=SESSION_MS // 2,
                 member_id=self._member_id,
+                group_instance_id=self.instance_id,
                 protocol_type="consumer",
                 protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
             )
@@ -250,6 +257,7 @@ class ClassicMember(Member):
             group_id=self._group,
             generation_id=self._generation,
             member_id=self._member_id,
+            group_instance_id=self.instance_id,
             protocol_type="consumer",
             protocol_name="range",
             assignments=assignments,
@@ -274,7 +282,12 @@ class ClassicMember(Member):
         """Send heartbeats until the coordinator ends the generation. Return its error."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
+            request = HeartbeatRequest(
+                group_id=self._group,
+                generation_id=self._generation,
+                member_id=self._member_id,
+                group_instance_id=self.instance_id,
+            )
             try:
                 response = await self._ask_coordinator(request)
             except PeerError:
@@ -319,6 +332,7 @@ class ConsumerMember(Member):
             group_id=self._group,
             member_id=self._member_id,
             member_epoch=self._generation,
+            instance_id=self.instance_id,
             rebalance_timeout_ms=SESSION_MS if is_joining else -1,
             subscribed_topic_names=[self._topic] if is_joining else None,
             topic_partitions=held,

@@ -13,7 +13,7 @@ from skylog.net.peer import PeerError
 from skylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from skylog.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from skylog.records import InvalidBatchError, check_batch, iterate_batches, read_marker, read_records
-from skylog.simulation.clients.connections import Connections
+from skylog.simulation.clients.connections import Connections, Leader
 from skylog.simulation.history import Answer, Assignment, History, Message, Value
 
 READ_COMMITTED: Final = 1
@@ -42,6 +42,8 @@ class PartitionReader:
         self.damaged = 0
         self.begins_at = 0
         """Where the partition began when the position was found to be deleted."""
+        self.on_denied: Callable[[int], object] = lambda offset: None
+        """Called with an offset that the leader says it does not have, although the partition begins before."""
         self._connections = connections
         self._topic = topic
         self._partition = partition
@@ -51,22 +53,28 @@ class PartitionReader:
     async def poll(self) -> list[Message] | None:
         """Fetch once. Return the new messages, or None after an error. Raises PeerError."""
         leader = await self._connections.leader(self._topic, self._partition)
-        row = FetchPartition(
+        request = FetchRequest(
+            max_wait_ms=MAX_WAIT_MS,
+            min_bytes=1,
+            isolation_level=READ_COMMITTED if self._read_committed else 0,
+            topics=[FetchTopic(topic=self._topic, partitions=[self.row(leader)])],
+        )
+        response = await self._connections.ask(leader.node_id, request, 12)
+        if response.error_code or not response.responses:
+            return None
+        return await self.take(response.responses[0].partitions[0])
+
+    def row(self, leader: Leader) -> FetchPartition:
+        """Return what to ask for, as a row of a request."""
+        return FetchPartition(
             partition=self._partition,
             current_leader_epoch=leader.epoch,
             fetch_offset=self.offset,
             partition_max_bytes=1 << 16,
         )
-        request = FetchRequest(
-            max_wait_ms=MAX_WAIT_MS,
-            min_bytes=1,
-            isolation_level=READ_COMMITTED if self._read_committed else 0,
-            topics=[FetchTopic(topic=self._topic, partitions=[row])],
-        )
-        response = await self._connections.ask(leader.node_id, request, 12)
-        if response.error_code or not response.responses:
-            return None
-        data: PartitionData = response.responses[0].partitions[0]
+
+    async def take(self, data: PartitionData) -> list[Message] | None:
+        """Return the new messages in an answer, or None if it is an error. Raises PeerError."""
         if data.error_code:
             await self._failed(ErrorCode(data.error_code))
             return None
@@ -79,6 +87,8 @@ class PartitionReader:
             start_offset = await self.list_offset(EARLIEST)
             if start_offset > self.offset:
                 self.offset = self.begins_at = start_offset
+            elif start_offset >= 0:
+                self.on_denied(self.offset)
         self._connections.forget_leader(self._topic, self._partition)
 
     async def list_offset(self, timestamp: int) -> int:
@@ -140,6 +150,8 @@ class Reader:
         self._read_committed = read_committed
         self._watches_ends = watches_ends
         self.positions = dict.fromkeys(range(partitions), 0)
+        self.denied: list[str] = []
+        """Positions that were out of range for a leader, one line for each."""
 
     def has_read(self, ends: Mapping[int, int]) -> bool:
         return all(self.positions[partition] >= end for partition, end in ends.items())
@@ -150,7 +162,7 @@ class Reader:
     async def _read(self, partition: int) -> None:
         connections = Connections(self.name, self._hosts, self._rng)
         assignment = self._history.assign(self.name, partition, read_committed=self._read_committed)
-        reader = PartitionReader(connections, self._topic, partition, 0, read_committed=self._read_committed)
+        reader = self._new_reader(connections, partition)
         while True:
             try:
                 found = await reader.poll()
@@ -163,6 +175,12 @@ class Reader:
             self._note(assignment, reader, found)
             if self._watches_ends and self._rng.random() < WATCH_SHARE:
                 await self._watch(reader, partition)
+
+    def _new_reader(self, connections: Connections, partition: int) -> PartitionReader:
+        reader = PartitionReader(connections, self._topic, partition, 0, read_committed=self._read_committed)
+        line = f"denied: {self.name} has read {self._topic}-{partition} up to {{}}, which is out of range"
+        reader.on_denied = lambda offset: self.denied.append(line.format(offset))
+        return reader
 
     def _note(self, assignment: Assignment, reader: PartitionReader, found: list[Message]) -> None:
         assignment.messages += found
