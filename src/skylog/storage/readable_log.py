@@ -76,8 +76,13 @@ class ReadableLog:
 
     @property
     def damages(self) -> list[Damage]:
-        """The damage found so far."""
-        return [damage for segment in self._segments for damage in segment.soundness.damages]
+        """The damage found so far, without that of deleted records."""
+        return [
+            damage
+            for segment in self._segments
+            for damage in segment.soundness.damages
+            if damage.next_offset > self.log_start_offset
+        ]
 
     def failed(self) -> KafkaError:
         """Return why the log accepts no appends, as a new exception: a stored one would collect tracebacks."""

@@ -52,6 +52,11 @@ class RangeRepair:
         )
 
     @property
+    def fetch_offset(self) -> int:
+        """The offset from which on batches are missing. No replica can be asked for a deleted one."""
+        return max(self.next_offset, self._log.log_start_offset)
+
+    @property
     def missing_bytes(self) -> int:
         return self.damage.end - self.damage.position - len(self._data)
 
@@ -123,5 +128,5 @@ def plan_repairs(log: Log) -> list[RangeRepair]:
         RangeRepair(log, segment, damage)
         for segment in log.segments
         for damage in segment.soundness.damages
-        if damage.next_offset <= log.high_watermark and not log.is_retired
+        if log.log_start_offset < damage.next_offset <= log.high_watermark and not log.is_retired
     ]

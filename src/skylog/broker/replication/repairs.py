@@ -5,7 +5,8 @@ whose own batches are damaged there refuses, and nothing above the high watermar
 request makes sure that both follow the same leader. What comes is written in place if it fits exactly (see
 `skylog.storage.repair`).
 
-It does not fit if one replica is compacted and the other is not. Then this replica leaves the in-sync set, is dropped,
+It does not fit if one replica is compacted and the other is not, or if the first of several damaged batches are deleted
+(DeleteRecords), because no replica returns those. Then this replica leaves the in-sync set, is dropped,
 and copied from the leader again. If too few others are in sync for that, the damage stays reported. A leader lets one
 of them lead then: followers that need the damaged batches cannot catch up from this replica, but from that one.
 """
@@ -118,7 +119,7 @@ class Repairs:
                 logger.warning("%s is not repaired from broker %d: %s", partition.name, source.node_id, error)
                 if isinstance(error, MisfitError):
                     misfits.append(source.node_id)
-        if misfits and partition.log.config.is_compacted:
+        if misfits and (partition.log.config.is_compacted or _has_deleted_part(partition.log)):
             await self._withdraw(partition, misfits)
         return not partition.log.damages
 
@@ -140,7 +141,7 @@ class Repairs:
                 partitions[index], then = hand_over(image, node_id, others, metadata.image.brokers), "one of them leads"
             if partitions[index] is image:
                 return now
-            logger.error("%s: others have compacted what is damaged here, so %s", partition.name, then)
+            logger.error("%s: others no longer have what is damaged here, so %s", partition.name, then)
             return dataclasses.replace(now, partitions=tuple(partitions))
 
         partition.must_copy_again = True
@@ -181,7 +182,7 @@ class Repairs:
 
     async def _repair_range(self, peer: Peer, partition: Partition, repair: RangeRepair) -> None:
         while repair.missing_bytes:
-            repair.add(memoryview(await self._fetch(peer, partition, repair.next_offset, repair.missing_bytes)))
+            repair.add(memoryview(await self._fetch(peer, partition, repair.fetch_offset, repair.missing_bytes)))
         await asyncio.get_running_loop().run_in_executor(self._broker.executor, partition.log.run_check, repair)
         repair.finish()
         if repair.is_repaired:
@@ -219,3 +220,8 @@ class Repairs:
             code = ErrorCode(answer.error_code)
             raise KafkaError(code, f"{peer.address} answers {code.name} for offset {offset} of {partition.name}")
         return bytes(answer.records or b"")
+
+
+def _has_deleted_part(log: Log) -> bool:
+    """Whether a damaged range begins with deleted records."""
+    return any(damage.due_offset < log.log_start_offset for damage in log.damages)
