@@ -201,7 +201,7 @@ def test_a_result_that_is_not_there_yet_times_out() -> None:
 def test_a_full_queue_takes_no_offer_and_makes_send_wait() -> None:
     producer = Producer(NOBODY, config={"queue.buffering.max.messages": 10})
     assert [producer.offer("anything", b"") for _ in range(12)] == [True] * 10 + [False] * 2
-    with pytest.raises(BufferFullError, match="message queue has been full"):
+    with pytest.raises(BufferFullError, match="message queue is full"):
         producer.send("anything", b"", wait=False)
     producer.close(timeout_s=0.1)
 
