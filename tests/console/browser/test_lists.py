@@ -81,3 +81,20 @@ def test_a_row_keeps_its_name_in_sight_on_a_phone(new_page: NewPage, console: Ru
         assert before > 0, path
         page.keyboard.press("ArrowLeft")
         page.wait_for_function("(before) => document.querySelector('.table').scrollLeft < before", arg=before)
+
+
+def test_a_column_is_sorted_by_value_whatever_its_unit(new_page: NewPage, console: RunningConsole) -> None:
+    page = new_page(console)
+    page.goto("/brokers/1")
+    topics = page.locator("table", has_text="Largest topics")
+    expect(topics.get_by_role("button", name="Share")).to_be_visible()
+    # In one step, because the page is updated every few seconds.
+    shown = topics.evaluate(
+        """(table) => {
+            const row = ([value, text]) => `<tr><td></td><td></td><td data-value="${value}">${text}</td></tr>`;
+            table.tBodies[0].innerHTML = [[0.5, "50 %"], ["9.2e-05", "0.0 %"], [0.02, "2.0 %"]].map(row).join("");
+            [...table.querySelectorAll("button")].find((it) => it.textContent === "Share").click();
+            return [...table.tBodies[0].rows].map((it) => it.textContent);
+        }"""
+    )
+    assert shown == ["50 %", "2.0 %", "0.0 %"]

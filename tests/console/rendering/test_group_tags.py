@@ -35,3 +35,9 @@ def test_a_group_is_late_if_it_does_not_work_off_a_long_lag(
     module = TAGS.module
     assert module.left(group).strip() == left
     assert f'class="tag {tag}"' in module.pace_tag(group)
+
+
+def test_no_group_is_called_fine_while_the_cluster_does_not_respond() -> None:
+    group = progress_document(GroupProgress("caught up", lag_ms=0, left_ms=None))
+    shown = TAGS.make_module({"cluster_problem": "the cluster has not answered for 20 s"}).pace_tag(group)
+    assert shown.strip() == '<span class="tag">unknown</span>'

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import replace
-from typing import Final
 
 from skylog.console.cluster.client_pool import ClientPool
 from skylog.console.cluster.parent_broker import ParentBroker
@@ -18,12 +16,10 @@ from skylog.console.monitoring.figures import LAG, figures
 from skylog.console.monitoring.history import History
 from skylog.console.monitoring.metric_reader import MetricReader
 from skylog.console.monitoring.pace import GroupProgress, judge
-from skylog.console.monitoring.pacing import MAX_SHARE, repeat
+from skylog.console.monitoring.pacing import Pacing
 from skylog.errors import SkylogError
 
 logger = logging.getLogger(__name__)
-
-_OVERDUE_S: Final = 15.0
 
 
 class ClusterMonitor:
@@ -40,12 +36,12 @@ class ClusterMonitor:
         self._cluster = cluster
         self._broker = broker
         self._first = asyncio.Event()
-        self._tried_at, self._took_s = time.monotonic(), 0.0
+        self._pacing = Pacing()
         self._progress: dict[str, GroupProgress] | None = None
 
     async def run(self) -> None:
         """Take snapshots until cancelled."""
-        await repeat(self.refresh)
+        await self._pacing.repeat(self.refresh)
 
     async def first_attempt(self) -> None:
         """Wait until the first snapshot was taken or has failed."""
@@ -54,7 +50,6 @@ class ClusterMonitor:
     async def refresh(self) -> bool:
         """Take a snapshot now. Errors go to `problem` and the log; returns whether there was none."""
         problem: str | None = None
-        began = time.monotonic()
         try:
             snapshot = await self._cluster.run_monitoring(take_snapshot)
             if self._broker is not None:
@@ -75,17 +70,13 @@ class ClusterMonitor:
         if problem and not self.problem:
             logger.warning("no snapshot of the cluster: %s", problem)
         self.problem = problem
-        self._tried_at, self._took_s = time.monotonic(), time.monotonic() - began
         self._first.set()
         return problem is None
 
     @property
     def doubt(self) -> str | None:
         """Why the latest snapshot cannot be trusted: the error of the last attempt, or that the next is overdue."""
-        silent_s = time.monotonic() - self._tried_at
-        if self.problem is None and silent_s > max(_OVERDUE_S, 2 * MAX_SHARE * self._took_s):
-            return f"the cluster has not answered for {silent_s:.0f} s"
-        return self.problem
+        return self.problem or self._pacing.doubt
 
     @property
     def progress(self) -> dict[str, GroupProgress]:
@@ -101,4 +92,4 @@ class ClusterMonitor:
 
     @property
     def is_up(self) -> bool:
-        return self.problem is None and self.latest.taken_at_ms > 0
+        return self.doubt is None and self.latest.taken_at_ms > 0

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from skylog.client import ClusterDescription
 from skylog.client.brokers import LogDirectory
 from skylog.console.cluster.client_pool import ClientPool, Clients
-from skylog.console.monitoring.pacing import repeat
+from skylog.console.monitoring.pacing import Pacing
 from skylog.errors import SkylogError
 
 logger = logging.getLogger(__name__)
@@ -32,10 +32,11 @@ class ReplicaMonitor:
         self.problem: str | None = None
         self._cluster = cluster
         self._first = asyncio.Event()
+        self._pacing = Pacing()
 
     async def run(self) -> None:
         """Describe the cluster until cancelled."""
-        await repeat(self.refresh)
+        await self._pacing.repeat(self.refresh)
 
     async def first_attempt(self) -> None:
         """Wait until the first description was made or has failed."""
@@ -54,6 +55,11 @@ class ReplicaMonitor:
             self.problem = "a description of the cluster failed; see the console's log"
         self._first.set()
         return self.problem is None
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the latest description cannot be trusted: the error of the last attempt, or that the next is overdue."""
+        return self.problem or self._pacing.doubt
 
     def is_one_of_several(self, node_id: int | None) -> bool:
         """Whether a broker is known and not the only one."""

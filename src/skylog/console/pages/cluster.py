@@ -29,7 +29,7 @@ async def cluster(request: Request) -> Page:
     problems, paging = paginate(found.problems, query(request), _PROBLEMS_PER_PAGE)
     document = {
         "as_of_ms": console.replicas.taken_at_ms,
-        "problem": console.replicas.problem,
+        "problem": console.replicas.doubt,
         "cluster_id": found.cluster_id,
         "controller_id": found.controller_id,
         "figures": _figures(found),

@@ -59,7 +59,8 @@ async def _cluster_health(console: Console) -> dict[str, Any]:
             await console.monitor.first_attempt()
     except TimeoutError:
         return {"healthy": False, "problems": ["there is no snapshot of the cluster yet"]}
-    return {"healthy": console.monitor.is_up, "problems": [console.monitor.problem] if console.monitor.problem else []}
+    doubt = console.monitor.doubt
+    return {"healthy": console.monitor.is_up, "problems": [doubt] if doubt else []}
 
 
 ROUTES: Final[tuple[Route, ...]] = (("/metrics", metrics, ["GET"]), ("/health", health, ["GET"]))

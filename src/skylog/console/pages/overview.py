@@ -36,7 +36,7 @@ async def overview(request: Request) -> Page:
     jobs = await console.jobs.summary()
     found = [
         verdicts.health(problem, report),
-        verdicts.replicas(console.replicas.latest, console.replicas.problem),
+        verdicts.replicas(console.replicas.latest, console.replicas.doubt),
         verdicts.lost(audit),
         verdicts.late(audit, snapshot, console.monitor.progress, doubt),
         verdicts.stuck(snapshot, console.monitor.progress, doubt, jobs),

@@ -128,8 +128,8 @@
         if (column === order.column) head.ariaSort = order.isDown ? "descending" : "ascending"; else head.removeAttribute("aria-sort");
       });
       const value = (row) => row.cells[order.column].dataset.value ?? row.cells[order.column].textContent.trim();
-      const isNumber = (text) => /^-?[\d,]+(\.\d+)?$/.test(text);
       const number_ = (text) => Number(text.replaceAll(",", ""));
+      const isNumber = (text) => text !== "" && Number.isFinite(number_(text));
       const compare = (a, b) => isNumber(a) && isNumber(b) ? number_(a) - number_(b) : a.localeCompare(b, "en", { numeric: true });
       const rows = [...table.tBodies[0].rows].sort((a, b) => compare(value(a), value(b)) * (order.isDown ? -1 : 1));
       table.tBodies[0].append(...rows);
