@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import json
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,6 +30,19 @@ def fail(message: str, code: int = 1) -> NoReturn:
 def note(message: str) -> None:
     """Print a note on stderr, separate from the result."""
     stderr.print(escape_controls(message), markup=False, style="dim")
+
+
+def escape_unencodable() -> None:
+    """Write `\\uNNNN` to stdout for what its encoding lacks: a valid escape in JSON, too, and no reason to fail."""
+    codecs.register_error("skylog", _as_escapes)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="skylog")
+
+
+def _as_escapes(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def write(text: str) -> None:

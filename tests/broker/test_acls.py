@@ -310,6 +310,7 @@ def test_errors_do_not_reveal_whether_a_topic_exists(admin: RawClient, client: R
             unknown = named._replace(topic="t-unknown1")
             there, absent = (client.ask(case.request(each), case.version) for each in (named, unknown))
             assert [*codes(there)] == [*codes(absent)], key.name
+            assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in {*codes(there)}, key.name
 
 
 def test_listings_leave_out_what_may_not_be_described(

@@ -45,6 +45,8 @@ def test_headers_are_a_list_or_an_object() -> None:
         (b'{"value": "\\ud800"}', "surrogate"),
         (b'{"headers": 1}', "headers must be a list"),
         (b'{"headers": [1]}', "a header must be an object"),
+        (b'{"headers": {"\\ud800": "x"}}', "cannot be the name of a header"),
+        (b'{"headers": {"a\\u0000b": "x"}}', "cannot be the name of a header"),
     ],
 )
 def test_a_line_that_cannot_be_parsed_is_explained(line: bytes, explanation: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -74,6 +75,21 @@ def test_a_bad_json_line_is_named_and_explained(skylog: Skylog, topic: str) -> N
     error = skylog("produce", topic, "--json-input", stdin='{"value": 1}\n{"valeu": 1}\n', code=1).stderr
     assert "line 2: unknown field 'valeu'" in error
     assert "sent 1 messages" in error
+
+
+def test_keys_and_headers_are_the_bytes_that_were_typed(skylog: Skylog, topic: str) -> None:
+    skylog("produce", topic, "--key", os.fsdecode(b"k\xff"), "--header", os.fsdecode(b"h=\xfe"), stdin="v\n")
+    (message,) = skylog.read(topic)
+    assert base64.b64decode(message["key"]) == b"k\xff"
+    assert base64.b64decode(message["headers"][0]["value"]) == b"\xfe"
+    error = skylog("produce", topic, "--header", os.fsdecode(b"\xff=x"), stdin="v\n", code=1).stderr
+    assert "cannot be the name of a header" in error
+
+
+def test_an_argument_that_is_not_utf_8_is_named(skylog: Skylog) -> None:
+    for arguments in (["topics", "create"], ["groups", "describe"], ["produce"]):
+        error = skylog(*arguments, os.fsdecode(b"b\xe4r"), stdin="v\n", code=1).stderr
+        assert error == "error: the argument 'b\\udce4r' is not valid UTF-8\n"
 
 
 def test_a_partition_that_is_not_there_is_named(skylog: Skylog, topic: str) -> None:

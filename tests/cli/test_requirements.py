@@ -1,7 +1,8 @@
-"""What the pipeline and the demo require of the machine."""
+"""What commands require of the machine: packages, Java, directories."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from skylog.cli.requirements import check_requirements
 from skylog.java import RequirementError
 
 from ..conftest import HAS_SPARK
+from .commands import run_skylog
 
 needs_spark = pytest.mark.skipif(not HAS_SPARK, reason="pip install -e '.[spark]'")
 
@@ -31,3 +33,11 @@ def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(RequirementError, match=r'17 or later; .*bin/java reports: openjdk version "11\.0\.2"'):
         check_requirements()
+
+
+@pytest.mark.parametrize("command", [["secure"], ["pipeline", "new"], ["zookeeper", "--data-dir"]], ids=" ".join)
+def test_a_directory_that_cannot_be_made_is_one_line(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run_skylog(*command, tmp_path / "file" / "below")
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: cannot (use --data-dir|write to) .*/file/below: Not a directory.*\n", done.stderr)

@@ -40,6 +40,10 @@ def test_a_schema_is_registered_shown_listed_and_checked(registry_url: str, tmp_
     (listed,) = json.loads(run_skylog("schemas", "list", "--prefix", "orders-value", "--json", *here).stdout)
     assert (listed["subject"], listed["type"], listed["compatibility"]) == ("orders-value", "AVRO", "BACKWARD")
 
+    table = run_skylog("schemas", "list", *here).stdout.splitlines()
+    assert table[0].split() == ["SUBJECT", "VERSION", "ID", "TYPE", "COMPATIBILITY"]
+    assert "there are no subjects that begin with x" in run_skylog("schemas", "list", "--prefix", "x", *here).stderr
+
     assert "is version 1" in run_skylog("schemas", "check", "orders-value", str(first), *here).stderr
     refused = run_skylog("schemas", "check", "orders-value", str(second), *here)
     assert refused.returncode == 1

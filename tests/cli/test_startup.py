@@ -84,6 +84,13 @@ def test_every_help_has_an_example(command: list[str]) -> None:
     assert printed.count(f"skylog {name} ") + printed.count(f"skylog {name}\n") >= 2
 
 
+@pytest.mark.parametrize("group", sorted({" ".join(command[:-1]) for command in COMMANDS}))
+def test_the_help_of_every_group_has_an_example(group: str) -> None:
+    printed = CliRunner().invoke(app, [*group.split(), "--help"], env={"COLUMNS": "200"}, prog_name="skylog").stdout
+    examples = [line.split() for line in printed.splitlines() if f"skylog {group}".strip() in line]
+    assert [words for words in examples if "Usage:" not in words]
+
+
 def test_every_command_is_in_the_list() -> None:
     assert sorted(commands(app)) == sorted(COMMANDS)
 

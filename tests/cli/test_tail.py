@@ -12,7 +12,7 @@ import pytest
 
 from skylog.client import Admin, Connection
 
-from .conftest import Skylog
+from .conftest import SKYLOG, Skylog
 from .terminal import in_terminal
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jred \x1b[31m \x9b31m [bold]not bold[/bold] \u202eevil\r\n"
@@ -84,6 +84,21 @@ def test_it_follows_new_partitions_and_fails_when_the_topic_is_deleted(skylog: S
         assert process.wait(30) == 1
         assert process.stderr is not None
         assert f"there is no topic '{topic}'".encode() in process.stderr.read()
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_terminal_without_unicode_gets_escapes(skylog: Skylog, topic: str, options: list[str]) -> None:
+    skylog.send(topic, {"value": "h\u00e9 \u2603 \U0001f600"})
+    done = subprocess.run(
+        [SKYLOG, "tail", topic, "--no-follow", *options],
+        env={**skylog.environment, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode("ascii").rstrip()
+    value = str(json.loads(text)["value"]) if options else text.encode().decode("unicode_escape")
+    assert value.encode("utf-16", "surrogatepass").decode("utf-16") == "h\u00e9 \u2603 \U0001f600"
 
 
 def test_it_ends_when_its_output_is_closed(skylog: Skylog, topic: str) -> None:

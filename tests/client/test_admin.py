@@ -62,6 +62,7 @@ def test_a_topic_that_is_not_there_names_the_nearest(admin: Admin) -> None:
 
 def test_a_topic_that_was_created_meanwhile_is_not_its_own_nearest() -> None:
     assert TopicNotFoundError("orders", ["orders", "order"]).nearest == ("order",)
+    assert TopicNotFoundError("orders", ["orders__sent", "order"]).nearest == ("order",)  # a job derives it
 
 
 def test_refusals_carry_kafkas_code_and_the_brokers_words(admin: Admin, topic: str) -> None:

@@ -68,6 +68,21 @@ def test_key_partition_headers_and_time_arrive(
     assert message.headers() == [("trace", b"1"), ("trace", b"2"), ("none", None)]
 
 
+@pytest.mark.parametrize("name", ["\udcff", "a\0b"])
+def test_a_name_of_a_header_that_the_library_cannot_send_is_an_error(
+    skylog_bootstrap: str, skylog_topic: str, name: str
+) -> None:
+    """At the first, the library's process would end; it would cut the second."""
+    with Producer(skylog_bootstrap) as producer:
+        for headers in ({name: b"x"}, [("good", b"x"), (name, None)]):
+            with pytest.raises((UnicodeEncodeError, SerializeError)):
+                producer.send(skylog_topic, "value", headers=headers)
+            with pytest.raises((UnicodeEncodeError, SerializeError)):
+                producer.offer(skylog_topic, b"value", headers=headers)
+        producer.send(skylog_topic, "sound", headers={"good": b"x"})
+    assert [message.value for message in consume(skylog_bootstrap, skylog_topic, 1)] == [b"sound"]
+
+
 def test_serializers_are_pluggable_and_see_every_value(skylog_bootstrap: str, skylog_topic: str) -> None:
     with Producer(
         skylog_bootstrap,

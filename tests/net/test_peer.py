@@ -12,7 +12,7 @@ import pytest
 from skylog.net.peer import Peer, PeerError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.create_topics import CreatableTopic, CreateTopicsRequest
-from skylog.protocol.metadata import MetadataRequest
+from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from skylog.testing import BrokerProcess
 
 ALL = MetadataRequest(topics=None)
@@ -49,8 +49,13 @@ def test_requests_are_answered_in_the_newest_common_version(broker: BrokerProces
 
 def test_pipelined_requests_are_answered_in_order(broker: BrokerProcess) -> None:
     async def work(peer: Peer) -> None:
-        answers = await asyncio.gather(*(peer.send(ALL, version) for version in (1, 5, 9, 12) * 10))
-        assert len(answers) == 40
+        names = [f"not-there-{number}" for number in range(40)]
+        requests = [
+            MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False) for name in names
+        ]
+        sent = (peer.send(request, version) for request, version in zip(requests, (5, 9, 12, 10) * 10, strict=True))
+        answers = await asyncio.gather(*sent)
+        assert [topic.name for answer in answers for topic in answer.topics] == names
 
     with_peer(broker, work)
 

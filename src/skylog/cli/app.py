@@ -34,14 +34,20 @@ def main(
         ),
     ] = None,
 ) -> None:
-    """A durable commit log that speaks the Apache Kafka protocol."""
+    """A durable commit log that speaks the Apache Kafka protocol.
+
+    [bold]skylog serve --data-dir data[/] runs a broker until Ctrl-C. In another terminal:
+
+    [bold]echo hello | skylog produce greetings[/]
+
+    [bold]skylog tail greetings[/]
+    """
 
 
 def build_app(commands: Mapping[str, str]) -> typer.Typer:
     """Return the app with these commands: by name, where each is. A command is a function, or an app."""
     app = typer.Typer(
         name="skylog",
-        help="A durable commit log that speaks the Apache Kafka protocol.",
         no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,

@@ -56,6 +56,10 @@ def command_line(names: Iterable[str] = COMMANDS) -> Typer:
 
 def run() -> None:
     """Run the console script. Prints a SkylogError as one line on stderr, without a traceback."""
+    if sys.stdout is not None and sys.stdout.encoding.lower() != "utf-8":
+        from skylog.terminal import escape_unencodable
+
+        escape_unencodable()
     apply_client_config(sys.argv)
     called = [name for name in sys.argv[1:2] if name in COMMANDS]
     try:
@@ -69,6 +73,13 @@ def run() -> None:
         from skylog.terminal import fail
 
         fail(with_fix(error))
+    except UnicodeEncodeError:
+        unreadable = [argument for argument in sys.argv[1:] if any("\ud800" <= each <= "\udfff" for each in argument)]
+        if not unreadable:
+            raise
+        from skylog.terminal import fail
+
+        fail(f"the argument '{unreadable[0]}' is not valid UTF-8")
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has closed the pipe: exit silently
         sys.exit(141)

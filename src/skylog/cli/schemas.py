@@ -78,8 +78,12 @@ def list_schemas(
     if json:
         print_json([{**_document(each), "compatibility": level} for each, level in found])
         return
+    if not found:
+        wanted = f" that begin with {prefix}" if prefix else ""
+        note(f"there are no subjects{wanted}; see: skylog schemas register --help")
+        return
     rows = [(each.subject, each.version, each.id, each.schema.kind, level) for each, level in found]
-    print_table(("subject", "version", "id", "type", "compatibility"), rows, numbers=("version", "id"))
+    print_table(("SUBJECT", "VERSION", "ID", "TYPE", "COMPATIBILITY"), rows, numbers=("VERSION", "ID"))
 
 
 @app.command("show")

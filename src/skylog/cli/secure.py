@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from skylog.errors import SkylogError
 from skylog.security.development_set import DAYS, FILES, SERVER, write_development_set
 from skylog.terminal import note
 
@@ -31,6 +32,9 @@ def secure(
     [bold]skylog topics list --config secrets/client.properties[/]
     """
     folder = directory.absolute()
-    write_development_set(folder, hosts or (), bootstrap, days)
+    try:
+        write_development_set(folder, hosts or (), bootstrap, days)
+    except OSError as error:
+        raise SkylogError(f"cannot write to {folder}: {error.strerror}; choose another directory") from error
     note(f"wrote {', '.join(FILES)} to {folder}")
     note(f"start a broker with: skylog serve --config {folder / SERVER}")

@@ -60,7 +60,12 @@ def add(
     mechanisms: Annotated[
         list[MechanismName] | None, typer.Option("--mechanism", help="Default: all; can be repeated.")
     ] = None,
-    iterations: Annotated[int, typer.Option("--iterations", min=4096, max=16384)] = 4096,
+    iterations: Annotated[
+        int,
+        typer.Option(
+            "--iterations", min=4096, max=16384, help="More make a stolen entry harder to guess, and logins slower."
+        ),
+    ] = 4096,
     data_dir: DataDir = None,
     zookeeper: ZooKeeper = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

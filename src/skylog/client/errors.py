@@ -25,7 +25,8 @@ class TopicNotFoundError(KafkaError):
 
     def __init__(self, topic: str, known: Iterable[str]) -> None:
         self.topic = topic
-        others = [name for name in known if name != topic]  # it may have been created meanwhile
+        # It may have been created meanwhile, and orders__sent comes from a topic `orders` that is not there.
+        others = [name for name in known if name != topic and not name.startswith(f"{topic}__")]
         self.nearest = tuple(difflib.get_close_matches(topic, others, n=3))
         hint = f"did you mean {' or '.join(self.nearest)}?" if self.nearest else "see: skylog topics list"
         super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{topic}'; {hint}")

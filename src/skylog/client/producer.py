@@ -17,7 +17,7 @@ from skylog.client.delivery import AuditedDelivery, Delivery
 from skylog.client.engine import EXIT_S, POLL_EVERY, POLL_S, Engine
 from skylog.client.errors import BufferFullError
 from skylog.client.partitioners import CustomPartitioner, Partitioner, library_name
-from skylog.client.serializers import Serializer, serialize
+from skylog.client.serializers import Serializer, check_header_names, serialize
 from skylog.client.tier import ProducerTierFactory
 from skylog.client.transaction import Transaction, start_transactions
 from skylog.errors import ConfigError, SkylogError
@@ -125,6 +125,8 @@ class Producer:
             partition = _ANY_PARTITION if self._partitioner is None else self._partitioner.partition(topic, key)
         if key is not None:
             key = self._key_serializer(key)
+        if headers:
+            check_header_names(headers)
         if IS_AVAILABLE:
             headers = with_current_span(headers)
         if engine.tier is None:
@@ -168,6 +170,8 @@ class Producer:
         engine = self._engine or self._start()
         if self._partitioner is not None:
             raise ConfigError("a partitioner function may have to wait for the broker: use `send` instead of `offer`")
+        if headers:
+            check_header_names(headers)
         if IS_AVAILABLE and headers != []:
             headers = with_current_span(headers)
         delivery = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Never, Protocol, Self
 import orjson
 
 from skylog.client.errors import SerializeError
+from skylog.tracing import HeaderPairs
 
 if TYPE_CHECKING:  # with defaults, which Python 3.13 has: without a deserializer, values are bytes
     from typing_extensions import TypeVar
@@ -48,6 +49,16 @@ def serialize(value: object) -> bytes:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     return to_json(value)
+
+
+def check_header_names(headers: HeaderPairs) -> None:
+    """Raise UnicodeEncodeError or SerializeError for a name that cannot be sent.
+
+    librdkafka's Python binding ends the process at a name that is not UTF-8, and cuts a name at a zero character.
+    """
+    for name in headers if isinstance(headers, dict) else [pair[0] for pair in headers]:
+        if b"\0" in name.encode():
+            raise SerializeError(f"the header {name!r} cannot be sent: its name has a zero character")
 
 
 def to_json(value: object) -> bytes:

@@ -49,9 +49,8 @@ def test_a_phone_and_the_keyboard_reach_every_column(new_page: NewPage, console:
     page = new_page(console, viewport={"width": 375, "height": 740})
     for path in ("/topics", "/groups", "/cluster", "/brokers/1", "/topics/listed-pears"):
         page.goto(path)
-        for table in page.locator(".table").all():
-            if not table.is_visible():
-                continue
+        expect(page.locator(".table:visible").first).to_be_visible()
+        for table in page.locator(".table:visible").all():
             table.focus()
             assert table.evaluate("(it) => it === document.activeElement"), path
             overflow = "(it) => it.scrollWidth > it.clientWidth && getComputedStyle(it).overflowX !== 'auto'"

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from skylog import Admin, Producer
 from skylog.cli.main import command_line
+from skylog.client import TopicNotFoundError
 from skylog.errors import ConfigError
 from skylog.pipeline import Cluster, Topic
 from skylog.pipeline.job_definition import Job
@@ -378,6 +379,12 @@ def test_a_server_with_tls_and_a_login(
     assert done == {"sent": 1}
     with pytest.raises(ConfigError, match="unencrypted"):
         SmtpServer("mail.example", user=USER, password=PASSWORD).check()
+
+
+def test_a_misspelled_topic_gets_no_ledger(skylog_broker: BrokerProcess, topic: str) -> None:
+    with pytest.raises(TopicNotFoundError):
+        send(skylog_broker.bootstrap, f"{topic}s", 1)
+    assert f"{topic}s__sent" not in {each.name for each in Admin(skylog_broker.bootstrap).list_topics()}
 
 
 @in_proof

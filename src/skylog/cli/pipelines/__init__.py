@@ -25,14 +25,23 @@ from skylog.cli.pipelines.send import send
 from skylog.cli.pipelines.table import app as table
 
 app = typer.Typer(
-    help="Run the data pipeline on Spark. Requires pip install 'skylog\\[spark]'.",
+    help="""Run the data pipeline on Spark. Requires pip install 'skylog\\[spark]'.
+
+    [bold]skylog pipeline run land page_views --warehouse warehouse --every 5m[/]
+    """,
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
 run = typer.Typer(
     cls=JobGroup,
-    help="Run a job: continuously, with --once, or with --every at intervals. MODULE:NAME is a job of your own.",
+    help="""Run a job: continuously, with --once, or with --every at intervals. MODULE:NAME is a job of your own.
+
+    [bold]skylog pipeline run visits page_views --once[/]
+
+    [bold]skylog pipeline run shop.jobs:spam --every 1h[/]
+    """,
     no_args_is_help=True,
+    rich_markup_mode="rich",
 )
 app.add_typer(run, name="run")
 app.command("new")(new)

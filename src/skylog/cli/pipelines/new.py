@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from skylog.errors import SkylogError
 from skylog.terminal import note
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -26,8 +27,11 @@ def new(
         raise typer.BadParameter(f"'{directory.name}' is not a name: use letters, digits, _ and -", param_hint="NAME")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise typer.BadParameter(f"'{directory}' exists and is not an empty directory", param_hint="NAME")
-    directory.mkdir(parents=True, exist_ok=True)
-    for template in sorted(_TEMPLATES.glob("*.template")):
-        text = template.read_text().replace("PROJECT", directory.name)
-        (directory / template.name.removesuffix(".template")).write_text(text)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for template in sorted(_TEMPLATES.glob("*.template")):
+            text = template.read_text(encoding="utf-8").replace("PROJECT", directory.name)
+            (directory / template.name.removesuffix(".template")).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SkylogError(f"cannot write to {directory}: {error.strerror}; choose another directory") from error
     note(f"wrote {directory}: see {directory / 'README.md'}")

@@ -15,7 +15,14 @@ from skylog.terminal import note, print_json, write
 if TYPE_CHECKING:
     from skylog.pipeline.table import Table
 
-app = typer.Typer(help="Show and maintain Delta tables.", no_args_is_help=True)
+app = typer.Typer(
+    help="""Show and maintain Delta tables.
+
+    [bold]skylog pipeline table history warehouse/page_views[/]
+    """,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
 
 Path = Annotated[
     str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, CodecName, parse_pairs
-from skylog.cli.produce.input_format import Arguments, InputError, InputFormat, JsonFormat, TextFormat
+from skylog.cli.produce.input_format import Arguments, InputError, InputFormat, JsonFormat, TextFormat, header_name
 from skylog.errors import SkylogError
 from skylog.terminal import byte_progress, fail, note
 
@@ -76,9 +77,9 @@ def produce(
     if partition is not None:
         fixed["partition"] = partition
     if key is not None:
-        fixed["key"] = key.encode()
+        fixed["key"] = os.fsencode(key)
     if header:
-        fixed["headers"] = [(name, value.encode()) for name, value in parse_pairs(header, "--header")]
+        fixed["headers"] = [(header_name(name), os.fsencode(value)) for name, value in parse_pairs(header, "--header")]
     line_format = _choose_format(fixed, key, key_separator, null_value, json_input)
     settings = {
         "acks": acks.value,
@@ -110,8 +111,8 @@ def _choose_format(
         raise typer.BadParameter("must not be empty", param_hint="--key-separator")
     return TextFormat(
         fixed,
-        None if key_separator is None else key_separator.encode(),
-        None if null_value is None else null_value.encode(),
+        None if key_separator is None else os.fsencode(key_separator),
+        None if null_value is None else os.fsencode(null_value),
     )
 
 

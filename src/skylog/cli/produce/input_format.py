@@ -45,7 +45,7 @@ class TextFormat:
             return {**self.fixed, "value": None if line == self.null_value else line}
         key, found, value = line.partition(key_separator)
         if not found:
-            raise InputError(f"no key separator '{key_separator.decode()}' found")
+            raise InputError(f"no key separator '{key_separator.decode(errors='backslashreplace')}' found")
         return {**self.fixed, "key": key, "value": None if value == self.null_value else value}
 
 
@@ -100,6 +100,16 @@ def _content(item: Any, encoding: Any) -> bytes | None:
         raise InputError("unpaired surrogate, which cannot be encoded") from error
 
 
+def header_name(name: str) -> str:
+    """Check the name of a header: librdkafka's Python binding crashes at one that is not UTF-8."""
+    try:
+        if b"\0" not in name.encode():
+            return name
+    except UnicodeEncodeError:
+        pass
+    raise InputError(f"{json_text(name)} cannot be the name of a header: it must be UTF-8, without zero characters")
+
+
 def _headers(items: Any) -> Iterable[tuple[str, bytes | None]]:
     if isinstance(items, dict):
         items = [{"name": name, "value": value} for name, value in items.items()]
@@ -108,7 +118,7 @@ def _headers(items: Any) -> Iterable[tuple[str, bytes | None]]:
     for item in items:
         if not isinstance(item, dict) or not isinstance(item.get("name"), str):
             raise InputError("a header must be an object with name and value")
-        yield item["name"], _content(item.get("value"), item.get("encoding"))
+        yield header_name(item["name"]), _content(item.get("value"), item.get("encoding"))
 
 
 def _timestamp(item: Any) -> int:

@@ -120,13 +120,6 @@ class ZooKeeperServer:
         """Start or restart the server; returns when it answers. Raises SkylogError with the reason if it does not."""
         if self.is_running:
             raise SkylogError(f"ZooKeeper at {self.address} is running already")
-        try:
-            (self.data_dir / "data").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = error.strerror or error
-            raise SkylogError(
-                f"{self.data_dir} cannot be a data directory: {reason}; choose another --data-dir"
-            ) from error
         with _lock(self.data_dir) as lock:
             for attempt in range(_ATTEMPTS):
                 port = _bindable_port(self.host, self.port)
@@ -211,8 +204,13 @@ def _class_path() -> str:
 
 
 def _lock(data_dir: Path) -> IO[bytes]:
-    """Lock the directory for as long as the returned file, or a copy that the server inherits, is open."""
-    file = open(data_dir / ".lock", "wb")  # noqa: SIM115 # the caller closes it
+    """Make the directory, and lock it for as long as the returned file, or a copy that the server inherits, is open."""
+    try:
+        (data_dir / "data").mkdir(parents=True, exist_ok=True)
+        file = open(data_dir / ".lock", "wb")  # noqa: SIM115 # the caller closes it
+    except OSError as error:
+        reason = error.strerror or error
+        raise SkylogError(f"{data_dir} cannot be a data directory: {reason}; choose another --data-dir") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

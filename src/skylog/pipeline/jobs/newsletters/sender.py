@@ -200,6 +200,8 @@ def send_newsletters(
     """Send the digests of `topic` until `stop` is set, or those that are there if `once`. Return counts by outcome."""
     settings.check()
     stop = stop or Event()
+    if once:
+        Admin(cluster.connection()).describe_topic(topic)  # before a ledger is created for a misspelled one
     config = {**cluster.library_settings, **settings.consumer}
     with (
         Ledger(cluster, topic) as ledger,
