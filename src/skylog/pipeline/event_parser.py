@@ -128,10 +128,14 @@ def record_struct(records: DataFrame) -> Column:
 
 
 def _reason() -> Column:
-    object_text = F.trim(_TEXT, F.lit(_JSON_SPACE))
+    is_object = _is_object(F.col(_TEXT)) | _is_object(F.trim(_TEXT, F.lit(_JSON_SPACE)))  # seldom trims, which copies
     return (
         F.when(F.col("value").isNull(), "no value")
         .when(~F.is_valid_utf8(_TEXT), "not UTF-8")
-        .when(~(F.startswith(object_text, F.lit("{")) & F.endswith(object_text, F.lit("}"))), "not a JSON object")
+        .when(~is_object, "not a JSON object")
         .when(F.col(FIELDS).isNull() | F.col(f"{FIELDS}.{_CORRUPT}").isNotNull(), "not JSON of the schema")
     )
+
+
+def _is_object(text: Column) -> Column:
+    return F.startswith(text, F.lit("{")) & F.endswith(text, F.lit("}"))

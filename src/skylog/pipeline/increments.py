@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
@@ -18,7 +18,7 @@ from skylog.pipeline.cluster import Cluster
 from skylog.pipeline.one_task import FEW_OFFSETS
 from skylog.spark.reading.options import ReadOptions, read_options
 from skylog.spark.reading.positions import offsets_from_json, offsets_json
-from skylog.spark.reading.range_task import RangeTask
+from skylog.spark.reading.range_task import BatchFunction, RangeTask
 from skylog.spark.reading.ranges import ReadRange, divide
 from skylog.spark.reading.stream_reader import SkylogStreamReader
 from skylog.spark.schema import record_schema, value_schema
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Offsets = Mapping[TopicPartition, int]
+
+_FEW_TASKS: Final = 4  # of `mapped`
+_LEAST_OFFSETS: Final = 100_000  # of each of few tasks
+_MOST_OFFSETS: Final = 500_000  # of a task, if there are more
 
 
 @dataclass(frozen=True)
@@ -129,16 +133,44 @@ class Increments:
         The increment is planned already, so tasks read it directly. The data source would plan it again, in Python
         processes of its own. One task reads a small increment, unless the options set the number of tasks.
         """
-        schema = _schema(self._settings)
-        ranges = [ReadRange(*key, start, increment.end[key]) for key, start in increment.start.items()]
+        ranges = _ranges(increment)
         tasks = [(each,) for each in divide(ranges, self._settings.min_partitions, self._max_records)]
-        is_small = increment.offsets <= FEW_OFFSETS and self._settings.min_partitions is self._max_records is None
-        work = [tuple(ranges)] if is_small else tasks
-        return spark.range(0, len(work), 1, len(work)).mapInArrow(RangeTask(self._settings, schema, work), schema)
+        is_small = increment.offsets <= FEW_OFFSETS and not self.has_set_tasks
+        schema = self.schema()
+        return self._run(spark, RangeTask(self._settings, schema, [tuple(ranges)] if is_small else tasks), schema)
+
+    def mapped(
+        self, spark: SparkSession, increment: Increment, function: BatchFunction, schema: StructType | str
+    ) -> DataFrame:
+        """Return what `function` returns for the batches of records, with these columns.
+
+        The records do not go through Spark's JVM. Tasks are few, because each may write files.
+        """
+        most = min(-(-increment.offsets // _LEAST_OFFSETS), _FEW_TASKS)
+        count = max(most, -(-increment.offsets // _MOST_OFFSETS))
+        ranges = sorted(divide(_ranges(increment), count), key=len, reverse=True)
+        work = [sorted(ranges[number::count], key=_place) for number in range(min(count, len(ranges)))]
+        return self._run(spark, RangeTask(self._settings, self.schema(), work, function), schema)
+
+    def _run(self, spark: SparkSession, task: RangeTask, schema: StructType | str) -> DataFrame:
+        return spark.range(0, len(task.work), 1, len(task.work)).mapInArrow(task, schema)
+
+    @property
+    def has_set_tasks(self) -> bool:
+        """Whether the options set the number of tasks."""
+        return not self._settings.min_partitions is self._max_records is None
 
     @property
     def _max_records(self) -> int | None:
         return self._settings.max_records_per_partition
+
+
+def _ranges(increment: Increment) -> list[ReadRange]:
+    return [ReadRange(*key, start, increment.end[key]) for key, start in increment.start.items()]
+
+
+def _place(part: ReadRange) -> tuple[TopicPartition, int]:
+    return part.topic_partition, part.start_offset
 
 
 def _schema(settings: ReadOptions) -> StructType:

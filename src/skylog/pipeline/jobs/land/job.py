@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
-from skylog.pipeline.delta.data_files import DEFAULT_FILE_BYTES, FileLayout, WrittenFile, write_files
+from skylog.pipeline.delta.data_files import (
+    DEFAULT_FILE_BYTES,
+    REPORT,
+    FileLayout,
+    FileTask,
+    WrittenFile,
+    write_files,
+    written_files,
+)
 from skylog.pipeline.delta.errors import TableError, TableSchemaError
 from skylog.pipeline.delta.schema import spelled
 from skylog.pipeline.delta.storage import Storage
 from skylog.pipeline.delta.table_log import TableLog
-from skylog.pipeline.increments import Increment, Offsets
+from skylog.pipeline.increments import Increment, Increments, Offsets
 from skylog.pipeline.jobs.land.completeness import is_complete
+from skylog.pipeline.jobs.land.direct import OPEN_FILES, OtherRecords, PlainRows
 from skylog.pipeline.jobs.land.reports import AuditReporter, landed_facts, unreported
 from skylog.pipeline.jobs.land.tallies import CommittedRange, count_ranges, summarise
 from skylog.pipeline.jobs.land.transform import (
@@ -31,10 +41,14 @@ from skylog.pipeline.jobs.land.transform import (
     unparsed_frame,
 )
 from skylog.pipeline.jobs.land.upkeep import UpkeepSettings
+from skylog.pipeline.plain_events import PlainEvents
 from skylog.pipeline.table import UNPARSED
+from skylog.spark.schema import EVENT, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
 
 NAME: Final = "land"
 _TRIES: Final = 3  # attempts for an increment, if compaction deletes records of it meanwhile
@@ -77,17 +91,19 @@ class LandSteps:
         self,
         spark: SparkSession,
         settings: LandSettings,
-        records: StructType,
+        increments: Increments,
         topics: Sequence[str],
         reporter: AuditReporter | None,
     ) -> None:
         self._spark = spark
         self._settings = settings
+        self._increments = increments
         self._topics = topics
         self._reporter = reporter
         self._warehouse = Storage.of(settings.warehouse)
         self._reported: dict[str, str] = {}
-        self._adopt(records)
+        self._adopt(increments.schema())
+        self._plain = None if settings.event_time or increments.has_set_tasks else self._plain_events()
         self._tables = {topic: self._open(topic, self._columns) for topic in topics}
         for topic, table in self._tables.items():
             self._report(topic, table)  # the last run may have ended before it reported
@@ -98,6 +114,9 @@ class LandSteps:
         self._schema = landed_schema(records, self._settings.schema)
         self._empty = self._spark.createDataFrame([], records)
         self._columns = _stored(events_frame(self._empty, self._schema, self._settings.event_time).schema)
+
+    def _plain_events(self) -> PlainEvents | None:
+        return None if EVENT in self._records.names else PlainEvents.of(self._schema)
 
     @cached_property
     def _side_columns(self) -> StructType:
@@ -134,8 +153,17 @@ class LandSteps:
         schema, event_time = self._schema, self._settings.event_time
         for table in self._tables.values():
             table.grow(self._columns)
-        written = _Written(self._write_rows(self._spelled(events_frame(records, schema, event_time))))
-        if sum(file.rows for file in written.events) < increment.offsets:
+        written = _Written([])
+        if self._plain is not None and (files := self._write_directly(self._plain, increment)) is not None:
+            written.events += files
+            if _rows(files) == increment.offsets:
+                return written
+            others = OtherRecords(self._plain)
+            records = self._increments.mapped(self._spark, increment, others, self._records)
+            if _rows(files) < increment.offsets / 2:
+                self._stop_direct("most records are not plain events")
+        written.events += self._write_rows(self._spelled(events_frame(records, schema, event_time)))
+        if _rows(written.events) < increment.offsets:
             # Some records do not parse, or the log has gaps. Read again for the former, which are usually few.
             bad = unparsed_frame(records, schema, event_time).persist()
             try:
@@ -143,6 +171,20 @@ class LandSteps:
             finally:
                 bad.unpersist()
         return written
+
+    def _write_directly(self, plain: PlainEvents, increment: Increment) -> list[WrittenFile] | None:
+        """Write the plain events in the tasks that read them. Return None if their hours are in no order."""
+        rows = self._spelled(events_frame(self._empty, self._schema))
+        layout = replace(self._layout(), open_files=OPEN_FILES)
+        task = FileTask(self._warehouse, layout, PlainRows(plain, arrow_schema(rows.schema)))
+        files = written_files(self._increments.mapped(self._spark, increment, task, REPORT), self._warehouse)
+        if files is None:
+            self._stop_direct("hours are in no order")
+        return files
+
+    def _stop_direct(self, reason: str) -> None:
+        logger.info("%s: %s; Spark parses and sorts from now on", ", ".join(self._topics), reason)
+        self._plain = None
 
     def _spelled(self, frame: DataFrame) -> DataFrame:
         """Return the rows with the columns as the tables spell them."""
@@ -169,15 +211,11 @@ class LandSteps:
 
     def _write_rows(self, frame: DataFrame) -> list[WrittenFile]:
         """Write rows grouped by hour, so that an hour gets few files, however many tasks there are."""
-        layout = FileLayout(
-            PARTITIONED_BY,
-            (PARTITION, OFFSET),
-            self._settings.file_size_bytes,
-            self._rows_per_file(),
-            summarise,
-            TABLE,
-        )
-        return write_files(frame, self._warehouse, layout)
+        return write_files(frame, self._warehouse, self._layout())
+
+    def _layout(self) -> FileLayout:
+        sort_by, size_bytes = (PARTITION, OFFSET), self._settings.file_size_bytes
+        return FileLayout(PARTITIONED_BY, sort_by, size_bytes, self._rows_per_file(), summarise, TABLE)
 
     def _rows_per_file(self) -> int | None:
         """Return the rows for a file of about the target size, or None before the first file."""
@@ -245,6 +283,10 @@ class _Written:
         for file in (*self.events, *self.unparsed, *self.repeated):
             found[file.table.removesuffix(UNPARSED)].append(file)
         return found
+
+
+def _rows(files: Iterable[WrittenFile]) -> int:
+    return sum(file.rows for file in files)
 
 
 def _is_known(known: Mapping[str, Offsets]) -> str:

@@ -44,7 +44,7 @@ class Land(RunnableJob):
             options = {**settings.source_options, **run.options}
             limit, group = run.max_offsets, run.group
             increments = Increments(cluster, self.reads, max_offsets=limit, group=group, options=options)
-            steps = LandSteps(session, settings, increments.schema(), self.reads, reporter)
+            steps = LandSteps(session, settings, increments, self.reads, reporter)
             if settings.upkeep is not None:
                 upkeep = Upkeep(tables(settings, self.reads), settings.upkeep)
                 every_s = None if run.schedule.every_s is None else settings.upkeep.every_s
