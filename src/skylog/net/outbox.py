@@ -1,7 +1,9 @@
 """Unsent output of a connection: bytes and ranges of files, sent in order.
 
-Below `SENDFILE_BYTES` it is quicker to read a range of a file and send it with its header than to make two system calls
-(`python -m benchmarks loops` has the figures). Larger ranges go through the transport's `send_file`.
+Up to `JOINED_BYTES` it is quicker to read a range of a file and send it with its header than to make two system calls
+(`python -m benchmarks loops` has the figures). Up to `COPIED_BYTES` it still is, if the range is sent from where it was
+read to, together with the bytes around it (`sendmsg`): `sendfile` works page by page, and its receiver often wakes up
+several times. Larger ranges go through the transport's `send_file`, and so does what a client does not accept at once.
 
 No byte is copied twice: data that the socket does not accept stays where it is, as a view, and a large part is never
 joined with its neighbours. So the work for a response is proportional to its size, however slowly the client reads it.
@@ -15,7 +17,9 @@ from typing import Final, Protocol
 from skylog.net.transport import Transport
 
 MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)  # only Linux has it
-SENDFILE_BYTES: Final = 32 * 1024
+JOINED_BYTES: Final = 32 * 1024
+COPIED_BYTES: Final = 256 * 1024
+_AROUND: Final = 4  # parts that are sent with a copied range
 SEND_BYTES: Final = 256 * 1024  # also limits the file content held in memory for a client that does not read
 TURN_BYTES: Final = 8 * 1024 * 1024  # after this much, other connections are served, even if the client keeps reading
 
@@ -50,11 +54,12 @@ _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 class Outbox:
     """The unsent parts of one connection."""
 
-    __slots__ = ("_send", "_transport", "parts")
+    __slots__ = ("_send", "_send_parts", "_transport", "parts")
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._send = transport.send
+        self._send_parts = transport.send_parts
         self.parts: list[Part] = []
 
     @property
@@ -71,7 +76,10 @@ class Outbox:
         try:
             while parts:
                 first = parts[0]
-                if isinstance(first, _IN_MEMORY) or first.length < SENDFILE_BYTES:
+                copied = self._next_copied() if len(parts) > 1 else None
+                if copied is not None:
+                    sent_bytes += self._send_copied(*copied)
+                elif isinstance(first, _IN_MEMORY) or first.length < JOINED_BYTES:
                     sent_bytes += self._send_bytes()
                 else:
                     sent_bytes += self._send_file(first, TURN_BYTES - sent_bytes)
@@ -109,7 +117,7 @@ class Outbox:
                 if len(part) >= SEND_BYTES:
                     return b"".join(gathered), len(gathered), MSG_MORE
                 gathered.append(part)
-            elif part.length < SENDFILE_BYTES:
+            elif part.length < JOINED_BYTES:
                 gathered.append(part.file.read(part.position, part.length))
                 if len(gathered[-1]) < part.length:
                     raise OSError("the file ends before the range to send")
@@ -119,6 +127,58 @@ class Outbox:
             if total > SEND_BYTES:
                 break
         return b"".join(gathered), len(gathered), 0
+
+    def _next_copied(self) -> tuple[int, FilePart] | None:
+        """Return the index and the range of a file that is to be copied, if at most a few bytes come before it."""
+        parts = self.parts
+        index, part = 0, parts[0]
+        if isinstance(part, _IN_MEMORY):
+            index, before, part = 1, part, parts[1]
+            if isinstance(part, _IN_MEMORY) or len(before) > JOINED_BYTES:
+                return None
+        if JOINED_BYTES <= part.length <= COPIED_BYTES and type(part) is not _Rest and self._send_parts is not None:
+            return index, part
+        return None
+
+    def _send_copied(self, index: int, part: FilePart) -> int:
+        """Read a range, and send it with the bytes before and after it. Return the number of bytes sent.
+
+        It is read only once: what the client does not accept now is sent by `sendfile`.
+        """
+        parts, send_parts = self.parts, self._send_parts
+        assert send_parts is not None
+        data = part.file.read(part.position, part.length)
+        if len(data) < part.length:
+            raise OSError("the file ends before the range to send")
+        parts[index] = _Rest(part.file, part.position, part.length)
+        buffers: list[bytes | bytearray | memoryview] = []
+        for number, each in enumerate(parts[: index + _AROUND]):
+            if number == index:
+                buffers.append(data)
+            elif isinstance(each, _IN_MEMORY) and len(each) <= JOINED_BYTES:
+                buffers.append(each)
+            else:
+                break
+        sent = send_parts(buffers, (), MSG_MORE if len(buffers) < len(parts) else 0)
+        self._drop(sent)
+        return sent
+
+    def _drop(self, sent: int) -> None:
+        """Drop the bytes that were sent from the leading parts."""
+        parts, whole = self.parts, 0
+        for part in parts:
+            length = len(part) if isinstance(part, _IN_MEMORY) else part.length
+            if sent < length:
+                break
+            sent -= length
+            whole += 1
+        del parts[:whole]
+        if sent:
+            first = parts[0]
+            if isinstance(first, _IN_MEMORY):
+                parts[0] = memoryview(first)[sent:]
+            else:
+                parts[0] = _Rest(first.file, first.position + sent, first.length - sent)
 
     def _send_file(self, part: FilePart, at_most: int) -> int:
         sent = self._transport.send_file(part.file.fileno(), part.position, min(part.length, at_most))
