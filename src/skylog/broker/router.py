@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 limited_logger = LimitedLogger(logging.getLogger(__name__))  # clients can cause all of these lines
 
+_NO_TAGS: Final = b"\0"
 _HEADER: Final = struct.Struct(">iih")  # API and version, correlation id, length of the client id
 
 
@@ -147,7 +148,9 @@ class Router:
             raise MalformedRequestError(f"a client id of {client_id_length} bytes leaves the request")
         client_id = str(frame[10:position], "utf-8", "replace") if client_id_length >= 0 else None
         session.client_id = client_id
-        if is_flexible:
+        if is_flexible and frame[position : position + 1] == _NO_TAGS:
+            position += 1
+        elif is_flexible:
             tag_count, position = read_uvarint(frame, position)
             if tag_count:
                 position = skip_tagged_fields(frame, position, tag_count)
