@@ -111,7 +111,7 @@ def test_the_api_versions_response_keeps_the_old_header_in_flexible_versions() -
 @pytest.mark.parametrize("version", [8, 9], ids=["without tags", "flexible"])
 @pytest.mark.parametrize("client_id", ["broker-1", "", None])
 def test_a_frame_around_an_encoded_body_is_that_of_the_message(version: int, client_id: str | None) -> None:
-    request = MetadataRequest()
+    request = MetadataRequest(topics=None)
     body = bytearray()
     request.write_into(body, version)
     for correlation_id in (0, 1, 0x7FFFFFFF):
