@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 limited_logger = LimitedLogger(logging.getLogger(__name__))  # clients can cause all of these lines
 
-_NO_TAGS: Final = b"\0"
 _HEADER: Final = struct.Struct(">iih")  # API and version, correlation id, length of the client id
 
 
@@ -148,7 +147,7 @@ class Router:
             raise MalformedRequestError(f"a client id of {client_id_length} bytes leaves the request")
         client_id = str(frame[10:position], "utf-8", "replace") if client_id_length >= 0 else None
         session.client_id = client_id
-        if is_flexible and frame[position : position + 1] == _NO_TAGS:
+        if is_flexible and position < len(frame) and not frame[position]:  # no tagged fields, as in most requests
             position += 1
         elif is_flexible:
             tag_count, position = read_uvarint(frame, position)

@@ -76,11 +76,10 @@ class Outbox:
         try:
             while parts:
                 first = parts[0]
-                copied = self._next_copied() if len(parts) > 1 else None
-                if copied is not None:
-                    sent_bytes += self._send_copied(*copied)
-                elif isinstance(first, _IN_MEMORY) or first.length < JOINED_BYTES:
+                if isinstance(first, _IN_MEMORY) or first.length < JOINED_BYTES:
                     sent_bytes += self._send_bytes()
+                elif self._is_copied(first):
+                    sent_bytes += self._send_copied(0, first)
                 else:
                     sent_bytes += self._send_file(first, TURN_BYTES - sent_bytes)
                 if sent_bytes >= TURN_BYTES:
@@ -100,6 +99,8 @@ class Outbox:
             data, count, flags = first, 1, 0 if len(parts) == 1 else MSG_MORE
         else:
             data, count, flags = self._gather()
+            if not count:
+                return self._send_copied(*self._next_range())
         # One call goes on for as long as the client reads: it gets no more than the turn allows.
         sent = self._send(data if len(data) <= TURN_BYTES else memoryview(data)[:TURN_BYTES], flags)
         if sent == len(data):
@@ -109,7 +110,10 @@ class Outbox:
         return sent
 
     def _gather(self) -> tuple[bytes, int, int]:
-        """Return the bytes of the leading parts, the number of parts, and the flags to send them with."""
+        """Return the bytes of the leading parts, the number of parts, and the flags to send them with.
+
+        The number is 0 if a range comes next that is copied, with the bytes before it.
+        """
         gathered: list[bytes | bytearray | memoryview] = []
         total = 0
         for part in self.parts:
@@ -121,6 +125,8 @@ class Outbox:
                 gathered.append(part.file.read(part.position, part.length))
                 if len(gathered[-1]) < part.length:
                     raise OSError("the file ends before the range to send")
+            elif self._is_copied(part) and len(gathered) < _AROUND and self._next_range()[1] is part:
+                return b"", 0, 0
             else:
                 return b"".join(gathered), len(gathered), MSG_MORE
             total += len(gathered[-1])
@@ -128,17 +134,13 @@ class Outbox:
                 break
         return b"".join(gathered), len(gathered), 0
 
-    def _next_copied(self) -> tuple[int, FilePart] | None:
-        """Return the index and the range of a file that is to be copied, if at most a few bytes come before it."""
-        parts = self.parts
-        index, part = 0, parts[0]
-        if isinstance(part, _IN_MEMORY):
-            index, before, part = 1, part, parts[1]
-            if isinstance(part, _IN_MEMORY) or len(before) > JOINED_BYTES:
-                return None
-        if JOINED_BYTES <= part.length <= COPIED_BYTES and type(part) is not _Rest and self._send_parts is not None:
-            return index, part
-        return None
+    def _is_copied(self, part: FilePart) -> bool:
+        """Whether a range is read and sent, unless it is shorter than JOINED_BYTES."""
+        return part.length <= COPIED_BYTES and self._send_parts is not None and type(part) is not _Rest
+
+    def _next_range(self) -> tuple[int, FilePart]:
+        """Return the first range of a file among the parts, and its index."""
+        return next((index, part) for index, part in enumerate(self.parts) if not isinstance(part, _IN_MEMORY))
 
     def _send_copied(self, index: int, part: FilePart) -> int:
         """Read a range, and send it with the bytes before and after it. Return the number of bytes sent.
@@ -155,7 +157,7 @@ class Outbox:
         for number, each in enumerate(parts[: index + _AROUND]):
             if number == index:
                 buffers.append(data)
-            elif isinstance(each, _IN_MEMORY) and len(each) <= JOINED_BYTES:
+            elif isinstance(each, _IN_MEMORY) and (number < index or len(each) <= JOINED_BYTES):
                 buffers.append(each)
             else:
                 break

@@ -87,7 +87,7 @@ def read_response_header(buf: Buffer, header_version: int, pos: int = 0) -> tupl
     correlation_id = int.from_bytes(buf[pos:stop], "big", signed=True)
     if not header_version:
         return correlation_id, stop
-    return correlation_id, stop + 1 if buf[stop : stop + 1] == b"\0" else _skip_tags(buf, stop)
+    return correlation_id, stop + 1 if stop < len(buf) and not buf[stop] else _skip_tags(buf, stop)
 
 
 def response_header(correlation_id: int, header_version: int) -> bytes:
