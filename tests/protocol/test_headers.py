@@ -16,7 +16,7 @@ from kio.serial import entity_writer
 from skylog.errors import MalformedRequestError
 from skylog.protocol.api_versions import ApiVersion, ApiVersionsResponse
 from skylog.protocol.apis import ApiKey
-from skylog.protocol.frames import SIZE_BYTES, request_frame, response_frame
+from skylog.protocol.frames import SIZE_BYTES, encoded_request_frame, request_frame, response_frame
 from skylog.protocol.headers import (
     RequestHeader,
     read_request_header,
@@ -106,3 +106,14 @@ def test_a_response_frame_has_the_header_of_its_version(version: int, header: by
 def test_the_api_versions_response_keeps_the_old_header_in_flexible_versions() -> None:
     response = ApiVersionsResponse(api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)])
     assert response_frame(5, response, 3)[SIZE_BYTES:] == b"\0\0\0\x05" + response.write(3)
+
+
+@pytest.mark.parametrize("version", [8, 9], ids=["without tags", "flexible"])
+@pytest.mark.parametrize("client_id", ["broker-1", "", None])
+def test_a_frame_around_an_encoded_body_is_that_of_the_message(version: int, client_id: str | None) -> None:
+    request = MetadataRequest(topics=None)
+    body = bytearray()
+    request.write_into(body, version)
+    for correlation_id in (0, 1, 0x7FFFFFFF):
+        header = RequestHeader(request.api_key, version, correlation_id, client_id)
+        assert encoded_request_frame(header, bytes(body)) == request_frame(header, request)

@@ -147,7 +147,9 @@ class Router:
             raise MalformedRequestError(f"a client id of {client_id_length} bytes leaves the request")
         client_id = str(frame[10:position], "utf-8", "replace") if client_id_length >= 0 else None
         session.client_id = client_id
-        if is_flexible:
+        if is_flexible and position < len(frame) and not frame[position]:  # no tagged fields, as in most requests
+            position += 1
+        elif is_flexible:
             tag_count, position = read_uvarint(frame, position)
             if tag_count:
                 position = skip_tagged_fields(frame, position, tag_count)

@@ -21,8 +21,8 @@ from skylog.errors import ErrorCode, MalformedRequestError, SkylogError
 from skylog.net.frame_memory import FrameMemory
 from skylog.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from skylog.protocol.apis import API_SPECS
-from skylog.protocol.frames import SIZE_BYTES, request_frame, seal
-from skylog.protocol.headers import RequestHeader, read_response_header, request_header
+from skylog.protocol.frames import encoded_request_frame, request_frame
+from skylog.protocol.headers import RequestHeader, read_response_header
 from skylog.protocol.sasl_authenticate import SaslAuthenticateRequest
 from skylog.protocol.sasl_handshake import SaslHandshakeRequest
 from skylog.protocol.schema import Message
@@ -247,7 +247,7 @@ class Peer(asyncio.BufferedProtocol):
         answer = EncodedAnswer(on_done)
         waiting = _Waiting(next(self._numbers), api_key, version, answer)
         header = RequestHeader(api_key, version, waiting.correlation_id, self._client_id)
-        self._send(waiting, seal(bytearray(SIZE_BYTES) + request_header(header) + body))
+        self._send(waiting, encoded_request_frame(header, body))
         return answer
 
     async def ask_encoded(self, api_key: int, version: int, body: bytes) -> tuple[memoryview, int]:

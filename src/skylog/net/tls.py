@@ -136,6 +136,8 @@ class TlsTransport:
 
     __slots__ = ("_descriptor", "_has_ended", "_socket")
 
+    send_parts = None
+
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self._socket = sock
         self._descriptor = sock.fileno()

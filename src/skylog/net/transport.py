@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+SendParts = Callable[[Sequence[Buffer], tuple[()], int], int]
+"""Sends some of the given buffers, with flags. It returns how many bytes."""
 
 
 class Transport(Protocol):
@@ -28,6 +31,10 @@ class Transport(Protocol):
     def send(self, data: Buffer, flags: int, /) -> int:
         """Send some of `data` and return how much. With MSG_MORE in `flags` the kernel may wait for a full packet."""
 
+    @property
+    def send_parts(self) -> SendParts | None:
+        """Like `send`, for several buffers at once: the method `sendmsg` of a socket, None if there is none."""
+
     def send_file(self, descriptor: int, position: int, length: int) -> int:
         """Send some of a range of a file and return how much; 0 when the file ends before `position`."""
 
@@ -43,7 +50,7 @@ class Transport(Protocol):
 class PlainTransport:
     """A TCP socket without encryption. Files go to it by `sendfile`, without passing through Python."""
 
-    __slots__ = ("_descriptor", "_socket", "receive_into", "send")
+    __slots__ = ("_descriptor", "_socket", "receive_into", "send", "send_parts")
 
     has_pending = False
 
@@ -53,6 +60,7 @@ class PlainTransport:
         # The socket's own methods: there is a call of each for every few requests.
         self.receive_into: Callable[[memoryview], int] = sock.recv_into
         self.send: Callable[[Buffer, int], int] = sock.send
+        self.send_parts: SendParts | None = getattr(sock, "sendmsg", None)
 
     def fileno(self) -> int:
         return self._descriptor

@@ -22,6 +22,7 @@ _SESSIONS_FROM: Final = 7
 _RACKS_FROM: Final = 11
 _REPLICA_STATE_FROM: Final = 15
 _REPLICA_STATE: Final = struct.Struct(">iq")
+_REPLICA_STATE_ALONE: Final = 1, 1, 13  # the number of tagged fields, the tag and the length of this one
 
 # Head of the request by version: the fields up to the topics, and the position of max_wait_ms in them.
 _HEAD_4: Final = struct.Struct(">iiiib")
@@ -154,6 +155,9 @@ def _read(frame: memoryview, position: int, version: int) -> FetchCall:
 
 def _read_replica_state(frame: memoryview, position: int) -> tuple[int, int]:
     """Read the id and epoch of a follower from the tagged fields of a request; -1 and -1 for a consumer."""
+    if (frame[position], frame[position + 1], frame[position + 2]) == _REPLICA_STATE_ALONE:  # as in most requests
+        replica_id, replica_epoch = _REPLICA_STATE.unpack_from(frame, position + 3)
+        return replica_id, replica_epoch
     count, position = read_uvarint(frame, position)
     for _ in range(count):
         tag, position = read_uvarint(frame, position)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from struct import Struct
 from typing import Final
 
 from skylog.protocol.apis import API_SPECS
@@ -11,6 +13,9 @@ from skylog.protocol.schema import Message
 SIZE_BYTES: Final = 4
 """The size in front of a frame, not counted in it."""
 
+_START: Final = Struct(">ihhi")  # size, API, version, correlation id
+_START_BYTES: Final = _START.size - SIZE_BYTES
+
 
 def request_frame(header: RequestHeader, request: Message) -> bytearray:
     """Build a request, ready to send."""
@@ -18,6 +23,19 @@ def request_frame(header: RequestHeader, request: Message) -> bytearray:
     out += request_header(header)
     request.write_into(out, header.api_version)
     return seal(out)
+
+
+def encoded_request_frame(header: RequestHeader, body: bytes) -> bytes:
+    """Build a request whose body is encoded already."""
+    api_key, version, correlation_id, client_id = header
+    rest = _rest_of_header(api_key, version, client_id)
+    return _START.pack(_START_BYTES + len(rest) + len(body), api_key, version, correlation_id) + rest + body
+
+
+@lru_cache(maxsize=64)
+def _rest_of_header(api_key: int, version: int, client_id: str | None) -> bytes:
+    """Encode what follows the correlation id in the headers of all requests of an API on a connection."""
+    return request_header(RequestHeader(api_key, version, 0, client_id))[_START_BYTES:]
 
 
 def response_frame(correlation_id: int, response: Message, version: int) -> bytearray:

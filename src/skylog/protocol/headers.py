@@ -85,7 +85,9 @@ def read_response_header(buf: Buffer, header_version: int, pos: int = 0) -> tupl
     if stop > len(buf):
         raise MalformedRequestError("the response ends inside its header")
     correlation_id = int.from_bytes(buf[pos:stop], "big", signed=True)
-    return correlation_id, (_skip_tags(buf, stop) if header_version else stop)
+    if not header_version:
+        return correlation_id, stop
+    return correlation_id, stop + 1 if stop < len(buf) and not buf[stop] else _skip_tags(buf, stop)
 
 
 def response_header(correlation_id: int, header_version: int) -> bytes:

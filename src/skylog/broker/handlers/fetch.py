@@ -24,7 +24,7 @@ from uuid import UUID
 
 from skylog.broker.api import Api, Context
 from skylog.broker.fetch_sessions import FINAL_EPOCH, FULL_EPOCH, FetchSession
-from skylog.broker.held_frame import HeldFrame
+from skylog.broker.held_frame import LARGE_FRAME_BYTES, HeldFrame
 from skylog.broker.new_leaders import NewLeaders
 from skylog.broker.parking import ParkedFetch
 from skylog.broker.partition import Partition
@@ -121,7 +121,7 @@ class Reading:
 
 
 def handle_frame(context: Context, frame: memoryview, position: int) -> Reply | PendingReply | Awaitable[Reply]:
-    held = HeldFrame.of_large(context.connection, frame)
+    held = HeldFrame.of_large(context.connection, frame) if len(frame) > LARGE_FRAME_BYTES else None
     if held is not None:
         return _handle_large(context, held, position)
     call = _decode(frame, position, context.version)
