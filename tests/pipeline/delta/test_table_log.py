@@ -220,3 +220,11 @@ def test_a_writer_that_dies_at_any_step_has_committed_all_or_nothing(tmp_path: P
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["deaths"] > 5
+
+
+def test_the_error_of_a_store_is_plain_text() -> None:
+    options = {"aws_endpoint_url": "http://127.0.0.1:1", "aws_allow_http": "true", "aws_region": "none"}
+    login = {"aws_access_key_id": "none", "aws_secret_access_key": "none", "max_retries": "0"}
+    with pytest.raises(TableError, match=r"^s3://nothing/here: .*: tcp connect error: Connection refused") as found:
+        TableLog.open(Storage("s3://nothing/here", {**options, **login}))
+    assert str(found.value).isprintable()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ LOG: Final = "_delta_log"
 FILE_BYTES: Final = "delta.targetFileSize"
 _APPLICATION: Final = "skylog:"
 _FENCE: Final = f"{_APPLICATION}upsert"  # a partition has a hyphen
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")  # Delta's errors are for a terminal
+_ARROW: Final = re.compile(r"\s*↳")
 _UNREADABLE: Final = ("deletionVectors", "columnMapping")
 
 
@@ -318,7 +321,8 @@ def delta_errors(storage: Storage) -> Iterator[None]:
     except TableNotFoundError:
         raise
     except (DeltaError, OSError) as error:
-        raise TableError(f"{storage.uri}: {' '.join(str(error).split())}") from error
+        text = _ARROW.sub(":", _COLOUR.sub("", str(error)))
+        raise TableError(f"{storage.uri}: {' '.join(text.split())}") from error
 
 
 def _check_empty(storage: Storage) -> None:
