@@ -147,7 +147,7 @@ def test_a_full_queue_raises_at_once_without_waiting_and_otherwise_after_a_while
         producer = AsyncProducer("127.0.0.1:1", config={"queue.buffering.max.messages": 1})
         assert producer.offer("letters", b"a")
         assert not producer.offer("letters", b"b")
-        with pytest.raises(BufferFullError, match="0 s"):
+        with pytest.raises(BufferFullError, match="is full"):
             await producer.send("letters", b"b", wait=False)
         waiting = asyncio.create_task(producer.send("letters", b"c"))
         await asyncio.sleep(0)

@@ -201,7 +201,7 @@ def test_a_result_that_is_not_there_yet_times_out() -> None:
 def test_a_full_queue_takes_no_offer_and_makes_send_wait() -> None:
     producer = Producer(NOBODY, config={"queue.buffering.max.messages": 10})
     assert [producer.offer("anything", b"") for _ in range(12)] == [True] * 10 + [False] * 2
-    with pytest.raises(BufferFullError, match="message queue has been full"):
+    with pytest.raises(BufferFullError, match="message queue is full"):
         producer.send("anything", b"", wait=False)
     producer.close(timeout_s=0.1)
 
@@ -441,3 +441,9 @@ def test_a_partitioner_function_may_leave_the_choice(skylog_bootstrap: str, four
     with Producer(skylog_bootstrap, partitioner=by_organisation) as producer:
         assert producer.send(four_partitions, b"v", key=50).result(20).partition == 2
         assert producer.send(four_partitions, b"v").result(20).partition in range(4)
+
+
+def test_a_queue_that_is_full_at_once_is_not_said_to_have_been_full_for_a_time() -> None:
+    with Producer("127.0.0.1:1") as producer:
+        assert "the message queue is full (" in str(producer.buffer_full(0))
+        assert "the message queue has been full for 60 s (" in str(producer.buffer_full(60))

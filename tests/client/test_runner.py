@@ -308,6 +308,14 @@ def test_the_exception_of_the_block_wins_over_that_of_the_runner(skylog_bootstra
         fail_in_the_block()
 
 
+@both
+def test_a_runner_that_has_ended_does_not_pretend_to_run_again(run: Run, skylog_bootstrap: str, letters: str) -> None:
+    runner = run({letters: 1}, lambda message: DONE, letters, skylog_bootstrap)
+    again = runner.run
+    with pytest.raises(SkylogError, match="has run already; create a new one"):
+        asyncio.run(again()) if run is run_tasks else again()
+
+
 def test_back_off_doubles_up_to_a_limit_and_permanent_errors_are_not_retried() -> None:
     policy = ErrorPolicy(retries=None, backoff_s=1, max_backoff_s=5)
     error = ValueError()

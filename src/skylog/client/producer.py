@@ -325,8 +325,9 @@ class Producer:
         """Return the error to raise if the queue has been full for `timeout_s`."""
         down = self._connection.down_reason
         reason = self._connection.unreachable() if down else "the cluster accepts no more"
+        since = f"has been full for {timeout_s:.0f} s" if timeout_s else "is full"
         return BufferFullError(
-            f"the message queue has been full for {timeout_s:.0f} s ({reason}); send later, or enlarge the queue: "
+            f"the message queue {since} ({reason}); send later, or enlarge the queue: "
             'config={"queue.buffering.max.messages": ...}'
         )
 

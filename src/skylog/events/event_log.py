@@ -190,6 +190,7 @@ class EventLog:
             self._producer.close(0)
 
     def stats(self) -> EventStats:
+        """Return the counts of this process so far."""
         self._note_undelivered()
         with self._lock:
             delivered = self._producer.delivered_count

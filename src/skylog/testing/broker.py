@@ -77,10 +77,12 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
+        """The process id. Raises BrokerProcessError if the broker does not run."""
         return self._started().pid
 
     @property
     def is_running(self) -> bool:
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:

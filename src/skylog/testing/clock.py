@@ -21,12 +21,15 @@ class ManualClock:
         self._elapsed_ms = 0
 
     def now_ms(self) -> int:
+        """Return the wall clock, in milliseconds since 1970."""
         return self._now_ms
 
     def monotonic(self) -> float:
+        """Return the seconds that have passed, which no change of the wall clock affects."""
         return self._elapsed_ms / 1000
 
     def advance_ms(self, duration_ms: int) -> None:
+        """Let time pass, for both clocks."""
         if duration_ms < 0:
             raise ValueError(f"time does not go back by {-duration_ms} ms; use set_ms for the wall clock")
         self._now_ms += duration_ms

@@ -45,9 +45,11 @@ class DiskFaults:
         self._synced_bytes: dict[Path, int] = {}
 
     def open_file(self, path: Path, create: bool = False) -> LogFile:
+        """Open a file of the log. A broker calls this."""
         return _FaultyFile(path, create, self)
 
     def strikes(self, operation: Operation, path: Path) -> bool:
+        """Whether an operation on a file fails now."""
         return operation in self.failing and path.name.endswith(self.suffixes)
 
     def note_size(self, path: Path, size_bytes: int) -> None:
@@ -55,6 +57,7 @@ class DiskFaults:
         self._synced_bytes.setdefault(path, size_bytes)
 
     def note_sync(self, path: Path, size_bytes: int) -> None:
+        """Called after a sync: this much of the file is on the disk."""
         self._synced_bytes[path] = size_bytes
 
     def lose_unsynced(self) -> None:

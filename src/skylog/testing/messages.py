@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from skylog.client import Admin, Connection, Message, PartitionReader, Producer
 
@@ -15,7 +15,7 @@ _SETTINGS: Final = {
 
 
 def produce(
-    bootstrap: str, topic: str, values: Iterable[Any], *, key: Any = None, partition: int | None = None
+    bootstrap: str, topic: str, values: Iterable[object], *, key: object = None, partition: int | None = None
 ) -> None:
     """Send values in order and wait until they are stored. Without a partition, the key decides.
 
