@@ -11,6 +11,7 @@ from skylog.client.aio import AsyncConsumer, AsyncProducer, AsyncStart
 from skylog.client.dead_letters import dead_letter, producer_settings
 from skylog.client.error_policy import (
     ALIVE_EVERY_S,
+    RUNS_ONCE,
     ErrorPolicy,
     RunnerCounts,
     StoppedError,
@@ -21,6 +22,7 @@ from skylog.client.error_policy import (
 from skylog.client.message import Message
 from skylog.client.serializers import Deserializer, ValueT
 from skylog.client.tier import ConsumerTierFactory
+from skylog.errors import SkylogError
 from skylog.tracing import handling
 
 AsyncHandler = Callable[[Message[ValueT]], Awaitable[object]]
@@ -63,9 +65,13 @@ class AsyncStreamRunner(Generic[ValueT]):
         self.counts = RunnerCounts()
         self._consumers: list[AsyncConsumer[ValueT]] = []
         self._stopping = asyncio.Event()
+        self._has_run = False
 
     async def run(self) -> None:
         """Handle messages until `stop`. Raises the exception that the policy does not absorb."""
+        if self._has_run:
+            raise SkylogError(RUNS_ONCE)
+        self._has_run = True
         async with AsyncProducer(self._bootstrap, config=self._sending) as dead_letters:
             tasks = [asyncio.create_task(self._serve(topic, dead_letters)) for topic in self._topics]
             try:

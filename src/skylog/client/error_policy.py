@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 ALIVE_EVERY_S: Final = 1.0
 """How often a runner polls for the group while a message waits for another attempt."""
 
+RUNS_ONCE: Final = "this runner has run already; create a new one"
+
 _MAX_DOUBLINGS: Final = 30
 
 

@@ -11,6 +11,7 @@ from skylog.client.consumer import Consumer
 from skylog.client.dead_letters import dead_letter, producer_settings
 from skylog.client.error_policy import (
     ALIVE_EVERY_S,
+    RUNS_ONCE,
     ErrorPolicy,
     RunnerCounts,
     StoppedError,
@@ -23,6 +24,7 @@ from skylog.client.message import Message
 from skylog.client.producer import Producer
 from skylog.client.serializers import Deserializer, ValueT
 from skylog.client.tier import ConsumerTierFactory
+from skylog.errors import SkylogError
 from skylog.tracing import handling
 
 Handler = Callable[[Message[ValueT]], object]
@@ -40,9 +42,10 @@ class StreamRunner(Generic[ValueT]):
         StreamRunner({"orders": 4}, handle, group="billing", policy=policy).run()
 
     `run` returns after `stop`, which you can call from a signal handler, and raises the exception that ended the
-    runner. `with runner:` runs it in the background instead. Delivery is at least once: the group moves past a message
-    when `handle` has returned, or when it is stored in the dead-letter topic. While a message waits for another
-    attempt, its partition waits too, so messages stay in order, and the member stays in its group.
+    runner. `with runner:` runs it in the background instead. A runner runs once: create another one to go on. Delivery
+    is at least once: the group moves past a message when `handle` has returned, or when it is stored in the dead-letter
+    topic. While a message waits for another attempt, its partition waits too, so messages stay in order, and the member
+    stays in its group.
 
     topics: the number of threads of each topic; with more threads than partitions, some are idle.
     policy: what to do when `handle` raises. By default it is retried three times, then the runner stops.
@@ -71,6 +74,7 @@ class StreamRunner(Generic[ValueT]):
         self._dead_letters = Producer(bootstrap, config=producer_settings(config))
         self.counts = RunnerCounts()
         self._stopping = threading.Event()
+        self._has_run = False
         self._error: BaseException | None = None
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -102,6 +106,9 @@ class StreamRunner(Generic[ValueT]):
             raise self._error
 
     def __enter__(self) -> Self:
+        if self._has_run:
+            raise SkylogError(RUNS_ONCE)
+        self._has_run = True
         self._threads = [
             threading.Thread(target=self._serve, args=(topic,), name=f"skylog-{topic}-{number}", daemon=True)
             for number, topic in enumerate(self._topics)

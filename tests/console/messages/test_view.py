@@ -234,6 +234,7 @@ def test_what_is_no_filter_is_an_error(text: str) -> None:
         ("key = a OR key = b", "'OR' does not join"),
         ("key = a and $.a.b > 3", "'and' does not join"),
         ("key = a || value contains b", "'\\|\\|' does not join"),
+        ("$.n > 5 AND$.n < 8", "AND needs a blank"),
         ("key = 'a'", "use double ones"),
     ],
 )

@@ -29,7 +29,7 @@ _PATH: Final = re.compile(r"(?P<place>key|value)?\$(?P<steps>(?:\.[^.=<>!\[\]\s]
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 _OTHER_OPERATOR: Final = re.compile(r"[=<>!~]+")
 _OTHER_WORD: Final = re.compile(
-    r"\s(?P<word>and|or|&&|\|\|)\s+(?:not\s+)?(?:key|value|headers\.|(?:key|value)?\$)\S*?\s*(?:[=<>!~]|\scontains\s)",
+    r"\s(?P<word>and|or|&&|\|\|)(?:\s+|(?=\$))(?:not\s+)?(?:key|value|headers\.|(?:key|value)?\$)\S*?\s*(?:[=<>!~]|\scontains\s)",
     re.IGNORECASE,
 )
 _HEADER: Final = "headers."
@@ -73,7 +73,10 @@ def _check_unquoted(operator: str, text: str) -> None:
             f"begins with '{text[0]}'"
         )
     if not text.startswith('"') and (join := _OTHER_WORD.search(text)):
-        raise FieldError(f"'{join['word']}' does not join conditions: use AND, and quote a text that looks like one")
+        word = join["word"]
+        if word == "AND":
+            raise FieldError("AND needs a blank on both sides")
+        raise FieldError(f"'{word}' does not join conditions: use AND, and quote a text that looks like one")
     if len(text) > 1 and text[0] == text[-1] == "'":
         raise FieldError(f'{text} is in single quotes: use double ones, or "{text}" for a text with single quotes')
 
