@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import bdb
 import os
 import re
 import subprocess
@@ -227,6 +228,26 @@ def test_a_run_can_be_stopped_at_a_time_of_its_trace(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(command, "enter_debugger", look)
     assert main(["--seed", "9", "--replay", "--at", "1003.5"]) == 0
     assert stopped == [1003.5]
+
+
+def test_leaving_the_debugger_after_a_failed_run_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[Result] = []
+
+    def leave(result: Result) -> int:
+        entered.append(result)
+        raise bdb.BdbQuit
+
+    monkeypatch.setattr(command, "enter_debugger_after", leave)
+    monkeypatch.setattr(command, "shortest_plan", lambda count, _: count)
+    assert main(["--seed", str(FOUND["KIP-279"]), "--undo", "KIP-279", "--replay"]) == 1
+    assert entered[0].violations
+
+
+@pytest.mark.parametrize("option", ["--trace", "--replay", "--faults=3"])
+def test_what_shows_one_run_requires_its_seed(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([option])
+    assert "add --seed" in capsys.readouterr().err
 
 
 def test_a_broker_that_is_to_start_while_it_stops_starts_afterwards() -> None:
