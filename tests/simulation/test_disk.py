@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -31,6 +32,20 @@ def test_what_was_synced_survives_every_power_cut(tmp_path: Path) -> None:
         write(path, b" and not")
         disk.cut_power(Random(number))
         assert (disk.path / "a.log").read_bytes().startswith(b"synced")
+
+
+def test_a_directory_whose_removal_was_not_synced_is_a_directory_again(tmp_path: Path) -> None:
+    for number in range(20):
+        disk = Disk(tmp_path / str(number))
+        (disk.path / "t-0").mkdir()
+        write(disk.path / "t-0" / "a.log", b"synced")
+        for each in (disk.path / "t-0" / "a.log", disk.path / "t-0", disk.path):
+            disk.note_sync(each)
+        (disk.path / "t-0").rename(disk.path / "t-0.removed")
+        shutil.rmtree(disk.path / "t-0.removed")
+        disk.cut_power(Random(number))
+        if (disk.path / "t-0").exists():
+            assert os.listdir(disk.path / "t-0") == ["a.log"]
 
 
 def test_every_sync_of_the_code_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,17 @@
-"""`python -m skylog.simulation`: runs seeds, shows traces, replays a seed in the debugger."""
+"""Runs seeds, shows traces, replays a seed in the debugger."""
 
 from __future__ import annotations
 
 import argparse
+import bdb
 import pdb
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from skylog.simulation.bugs import BUGS
-from skylog.simulation.run import Visit
+from skylog.simulation.run import Result, Visit
 from skylog.simulation.seeds import run_seed, run_seeds, undo_of
 from skylog.simulation.shrinking import shortest_plan
 from skylog.simulation.world import World
@@ -21,17 +23,21 @@ SEEDS_PER_LINE = 100
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m skylog.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="run this seed and show what it does")
-    parser.add_argument("--seeds", type=int, default=100, help="run this many seeds")
-    parser.add_argument("--first", type=int, default=1, help="the first of them")
-    parser.add_argument("--jobs", type=int, default=2, help="processes to run them in")
+    parser.add_argument("--seeds", type=int, default=100, help="without --seed: run this many seeds (100)")
+    parser.add_argument("--first", type=int, default=1, help="without --seed: the first of them (1)")
+    parser.add_argument("--jobs", type=int, default=2, help="without --seed: processes to run them in (2)")
     parser.add_argument("--faults", type=int, help="with --seed: apply the first faults only")
     parser.add_argument("--trace", action="store_true", help="with --seed: show the whole trace")
     parser.add_argument("--replay", action="store_true", help="with --seed: enter the debugger when a check has failed")
     parser.add_argument("--at", type=float, metavar="SECONDS", help="with --replay: enter it at this time of the trace")
-    parser.add_argument("--undo", choices=sorted(BUGS), help="undo the mend of this bug")
+    parser.add_argument(
+        "--undo", choices=sorted(BUGS), metavar="BUG", help=f"remove the fix for this bug: {', '.join(sorted(BUGS))}"
+    )
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return show_seed(options.seed, options)
+    if options.trace or options.replay or options.faults is not None:
+        parser.error("--trace, --replay and --faults are for one run: add --seed")
     return show_seeds(range(options.first, options.first + options.seeds), options.jobs, options.undo)
 
 
@@ -79,8 +85,16 @@ def show_seed(seed: int, options: argparse.Namespace) -> int:
         for fault in result.scenario.plan[:count]:
             _say(f"  {fault}")
     if options.replay:
-        pdb.set_trace()
+        _say("`result` has the violations, the trace, and what is on disk; `q` ends the debugger")
+        with suppress(bdb.BdbQuit):
+            return enter_debugger_after(result)
     return 1
+
+
+def enter_debugger_after(result: Result) -> int:
+    """Stop after a run that has failed. Return the exit code."""
+    pdb.set_trace()
+    return 1 if result.violations else 0
 
 
 def _command(seed: int, undone: str | None) -> str:

@@ -59,21 +59,22 @@ class Disk:
         before, self._boots = self.path, self._boots + 1
         has_lost_names = rng.random() < 0.5
         self.faults = DiskFaults()
-        gone = self._rebuild(before, self.path, rng, has_lost_names)
+        gone = self._rebuild(before, before.stat().st_ino, self.path, rng, has_lost_names)
         self._contents, self._names = {}, {}
         self._note_all(self.path)
         return gone
 
-    def _rebuild(self, before: Path, after: Path, rng: Random, has_lost_names: bool) -> int:
+    def _rebuild(self, before: Path, directory: int, after: Path, rng: Random, has_lost_names: bool) -> int:
+        """Build a directory again, given its inode. It may be there no more, if its removal was not synced."""
         after.mkdir(parents=True)
         present = {entry.name: entry.inode() for entry in os.scandir(before)} if before.is_dir() else {}
         by_inode = {inode: before / name for name, inode in present.items()}
-        names = self._names.get(before.stat().st_ino, {}) if has_lost_names and before.is_dir() else present
+        names = self._names.get(directory, {}) if has_lost_names else present
         gone = 0
         for name, inode in sorted(names.items()):
-            source = by_inode.get(inode, before / name)
-            if source.is_dir():
-                gone += self._rebuild(source, after / name, rng, has_lost_names)
+            source = by_inode.get(inode, after / name)
+            if source.is_dir() or inode in self._names:
+                gone += self._rebuild(source, inode, after / name, rng, has_lost_names)
             elif name != "lock":
                 written = source.read_bytes() if inode in by_inode else b""
                 kept = torn(self._contents.get(inode, b""), written, rng)

@@ -33,6 +33,7 @@ from skylog.simulation.upkeep import (
     ReassignmentOfTransactions,
     ReassignmentWithRetention,
     Recreation,
+    RecreationOfConsumerGroup,
     RecreationOfTransactions,
     Retention,
 )
@@ -69,6 +70,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "reassignment, classic group": ReassignmentOfClassicGroup,
     "reassignment, consumer group": ReassignmentOfConsumerGroup,
     "recreation": Recreation,
+    "recreation, consumer group": RecreationOfConsumerGroup,
     "recreation, transactions": RecreationOfTransactions,
     "reassignment, transactions": ReassignmentOfTransactions,
     "reassignment, compacted transactions": ReassignmentOfCompactedTransactions,

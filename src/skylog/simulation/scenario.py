@@ -68,6 +68,8 @@ LATER_WORKLOADS: Final = (
     "static consumer group",
 )
 LATER_SHARE: Final = 0.6
+LATER_RARE: Final = 10, 8, "recreation, consumer group"
+"""The workload of later seeds with this remainder, whatever else they would have."""
 LATER_SETTINGS: Final = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
 
 
@@ -175,7 +177,9 @@ def _draw_storm(seed: int) -> Scenario:
 
 
 def _workload_of(seed: int) -> str:
-    rng = Random(f"workload/{seed}")
+    rng, (divisor, remainder, name) = Random(f"workload/{seed}"), LATER_RARE
+    if seed >= LATER and seed % divisor == remainder:
+        return name
     if seed >= LATER and rng.random() < LATER_SHARE:
         return rng.choice(LATER_WORKLOADS)
     for divisor, remainder, name in RARE:

@@ -11,6 +11,7 @@ from skylog.records import InvalidBatchError, check_batch, iterate_batches, read
 from skylog.simulation import checks, upkeep_checks
 from skylog.simulation.checks import Stored
 from skylog.simulation.clients.copier import FLEETING, FleetingCopier, KeyedCopier
+from skylog.simulation.clients.group_member import ConsumerMember
 from skylog.simulation.clients.operators import Mover, Recreator, Remover
 from skylog.simulation.clients.producer import NumberProducer
 from skylog.simulation.clock import VirtualClock
@@ -280,6 +281,28 @@ async def no_strays(workload: Workload) -> list[str]:
 
 def _is_log(name: str) -> bool:
     return _LOG_FOLDER.fullmatch(name) is not None
+
+
+class PatternMember(ConsumerMember):
+    pattern = f"{TOPIC}|{FLEETING}"
+
+
+class RecreationOfConsumerGroup(Recreation, ConsumerGroup):
+    """A group subscribes to both topics by a regular expression, and gets each new topic."""
+
+    member_type = PatternMember
+
+    async def finish_own(self, stored: Stored, ends: dict[int, int]) -> list[str]:
+        late = [*await super().finish_own(stored, ends), *await ConsumerGroup.finish_own(self, stored, ends)]
+        if not await self.until(self._has_new_topic):
+            late.append(stuck("the group does not have all partitions of the new topic, and nothing else"))
+        return late
+
+    def _has_new_topic(self) -> bool:
+        topic = self.world.topics()[FLEETING]
+        members = [member for member in self._members if isinstance(member, ConsumerMember)]
+        found = sorted((row.topic_id, index) for each in members for row in each.others for index in row.partitions)
+        return found == [(topic.topic_id, index) for index in range(self.scenario.partitions)]
 
 
 class RecreationOfTransactions(Recreation, Transactions):

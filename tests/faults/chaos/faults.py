@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from os import kill
 from typing import Any
 
+from skylog.cluster.image import NO_LEADER
+from skylog.cluster.metadata import CONTROLLER
 from skylog.cluster.zookeeper.server import ZooKeeperServer
 from skylog.testing import BrokerCluster
 
@@ -69,6 +71,10 @@ def faults_of(server: ZooKeeperServer | None, *, has_netem: bool) -> dict[str, F
     return found
 
 
+def _has_leader_and_controller(cluster: BrokerCluster, topic: str) -> bool:
+    return cluster.leader_of(topic) != NO_LEADER and CONTROLLER in cluster.store.entries(CONTROLLER)
+
+
 class Storm:
     """Faults of random victims, one or two at a time. `calm` ends all of them."""
 
@@ -109,7 +115,10 @@ class Storm:
         elif "ZooKeeper" in self._under_way:
             return
         else:
-            node_id = VICTIMS[self._rng.choice(sorted(VICTIMS))](self._cluster, self._topic)
+            kind = self._rng.choice(sorted(VICTIMS))
+            if self._under_way and not _has_leader_and_controller(self._cluster, self._topic):
+                return  # they may come back only when a fault ends, and that is this storm's to do
+            node_id = VICTIMS[kind](self._cluster, self._topic)
             victim = f"broker {node_id}"
         if victim in self._under_way:
             return

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from skylog.cluster.image import NO_LEADER
+from skylog.cluster.metadata import CONTROLLER
 from skylog.java import RequirementError, find_java
+from skylog.testing import BrokerCluster
 from tests.conftest import HAS_SPARK
 from tests.proof import in_proof
 from tests.seeds import seed
 
+from ..cluster.nemesis import killed
+from .faults import Storm
 from .report import Outcome, page, picture
 from .run import run, run_here, small_arena
 from .timeline import Sample, Span, Timeline, longest_pause, rates
@@ -37,6 +46,28 @@ def test_ten_minutes_of_chaos_violate_nothing(tmp_path: Path) -> None:
     outcome = run_here(600, seed())
     (tmp_path / "chaos.html").write_text(page(outcome))
     assert outcome.violations == []
+
+
+class Leaderless:
+    """A cluster whose partition has no leader until a fault ends."""
+
+    store = SimpleNamespace(entries=lambda _: {CONTROLLER: None})
+
+    def leader_of(self, _: str) -> int:
+        return NO_LEADER
+
+    def wait_for_leader(self, topic: str) -> int:
+        raise AssertionError(f"waited for a leader of {topic}, while only the storm can end the fault")
+
+
+def test_a_storm_does_not_wait_for_a_leader_that_its_own_fault_keeps_away() -> None:
+    """The last replica in sync was killed. The storm waited for another leader, and did not start it again."""
+    cluster = cast(BrokerCluster, Leaderless())
+    storm = Storm(cluster, "t", {"killed": killed}, random.Random(1), Timeline(), lambda: 0.0)
+    storm._under_way["broker 1"] = nullcontext(), Span("killed", "broker 1", 0.0), 60.0
+    for _ in range(10):
+        storm._begin()
+    assert list(storm._under_way) == ["broker 1"]
 
 
 SAMPLES = [Sample(0.0, 0, 0), Sample(1.0, 10, 5), Sample(2.0, 10, 9), Sample(4.0, 10, 10), Sample(5.0, 30, 20)]

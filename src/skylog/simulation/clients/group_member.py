@@ -15,7 +15,11 @@ from uuid import UUID
 
 from skylog.errors import ErrorCode
 from skylog.net.peer import PeerError
-from skylog.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, OwnedTopicPartitions
+from skylog.protocol.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatAssignment,
+    OwnedTopicPartitions,
+)
 from skylog.protocol.heartbeat import HeartbeatRequest
 from skylog.protocol.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from skylog.protocol.offset_commit import (
@@ -299,10 +303,18 @@ class ClassicMember(Member):
 class ConsumerMember(Member):
     """A member of the consumer protocol (KIP-848)."""
 
+    pattern: str | None = None
+    """A regular expression of the topics that it subscribes to, in place of the name of one."""
     _topic_id: UUID | None = None
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.others: list[OwnedTopicPartitions] = []
+        """The partitions of other topics that it has. It does not read them."""
 
     async def _take_part(self) -> None:
         self._generation = 0
+        self.others = []
         if not self._member_id:
             self._member_id = str(UUID(int=self._rng.getrandbits(128), version=4))
         assigned: list[int] = []
@@ -310,7 +322,7 @@ class ConsumerMember(Member):
             response = await self._beat(sorted(self._owned) if self._generation else [])
             self._generation = response.member_epoch
             if response.assignment is not None:
-                assigned = sorted(index for topic in response.assignment.topic_partitions for index in topic.partitions)
+                assigned = self._take_assignment(response.assignment)
             leaving = self._owned.keys() - set(assigned)
             if leaving:
                 await self._commit(sorted(leaving))
@@ -323,18 +335,30 @@ class ConsumerMember(Member):
                 await self._commit(list(self._owned))
             await self._connections.pause(HEARTBEAT_S)
 
+    def _take_assignment(self, assignment: HeartbeatAssignment) -> list[int]:
+        """Return the partitions to read, and note those of other topics."""
+        rows = assignment.topic_partitions
+        self.others = [
+            OwnedTopicPartitions(topic_id=row.topic_id, partitions=row.partitions)
+            for row in rows
+            if row.topic_id != self._topic_id
+        ]
+        return sorted(index for row in rows if row.topic_id == self._topic_id for index in row.partitions)
+
     async def _beat(self, owned: list[int]) -> Any:
         if self._topic_id is None:
             self._topic_id = (await self._connections.leader(self._topic, 0)).topic_id
         is_joining = self._generation == 0
         held = [OwnedTopicPartitions(topic_id=self._topic_id, partitions=owned)] if owned else []
+        held += self.others
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group,
             member_id=self._member_id,
             member_epoch=self._generation,
             instance_id=self.instance_id,
             rebalance_timeout_ms=SESSION_MS if is_joining else -1,
-            subscribed_topic_names=[self._topic] if is_joining else None,
+            subscribed_topic_names=[self._topic] if is_joining and self.pattern is None else None,
+            subscribed_topic_regex=self.pattern if is_joining else None,
             topic_partitions=held,
         )
         response = await self._ask_coordinator(request)
