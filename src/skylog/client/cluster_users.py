@@ -15,6 +15,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from skylog.client.connection import Connection
@@ -94,6 +95,7 @@ class ClusterUsers:
         self._query = query
         self._now = now
         self._renewals, self._logins = asyncio.Semaphore(MAX_LOGINS), asyncio.Semaphore(MAX_LOGINS)
+        self._threads = ThreadPoolExecutor(2 * MAX_LOGINS, "skylog-login")  # brokers may hang, and others need threads
         self._asked: dict[bytes, asyncio.Task[Visitor | Refusal]] = {}
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, _Known] = {}  # by a digest of user and password; the oldest first
@@ -116,7 +118,7 @@ class ClusterUsers:
     async def _check(self, key: bytes, user: str, password: str, known: _Known | None) -> Visitor | Refusal:
         """Ask the cluster. Those who guess passwords do not keep those waiting who were right before."""
         async with self._logins if known is None else self._renewals:
-            found = await asyncio.to_thread(self._ask, user, password)
+            found = await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, user, password)
         if isinstance(found, Visitor):
             self._remember(key, found)
         elif found.status == 503 and known is not None:
