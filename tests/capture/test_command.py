@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
+from skylog.capture.replication import conninfo
 from skylog.capture.table import CaptureError
 from skylog.cli.capture import app
 from skylog.client import Admin
@@ -74,6 +75,39 @@ def test_a_format_without_what_it_needs_is_refused(options: list[str], words: st
     command = ["postgresql:///none", "--tables", "public.t", "--prefix", "c", *options]
     done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
     assert (done.exit_code, words in done.output) == (2, True), done.output
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgre://u:secret@h/db",
+        "postgresql://u:%zzsecret@h/db",
+        "postgresql://u:a secret@h",
+        "postgresql://u:secret@[h",
+    ],
+)
+def test_a_password_is_in_no_error_about_the_address(url: str) -> None:
+    with pytest.raises(CaptureError, match="not the address of a database") as refused:
+        conninfo(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_the_registry_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [
+        "postgre:///none",
+        "--tables",
+        "public.t",
+        "--prefix",
+        "c",
+        "--format",
+        "avro",
+        "--bootstrap",
+        "127.0.0.1:1",
+    ]
+    monkeypatch.setenv("SKYLOG_REGISTRY", "http://127.0.0.1:8081")
+    done = CliRunner().invoke(app, command)
+    assert "belong together" not in done.output
+    assert "not the address of a database" in str(done.exception), done.output
 
 
 def test_a_server_without_logical_decoding_is_an_error_with_the_fix(captured: Make) -> None:

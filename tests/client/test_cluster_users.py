@@ -7,8 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from skylog.client import Connection
-from skylog.client.cluster_users import TRUSTED_S, ClusterUsers, console_rights, registry_rights
+from skylog.client import Connection, cluster_users
+from skylog.client.cluster_users import (
+    BUSY,
+    TRUSTED_S,
+    ClusterUsers,
+    console_rights,
+    registry_rights,
+)
 from skylog.client.user_admin import UserAdmin
 from skylog.config import read_properties
 from skylog.web.access import Refusal
@@ -47,6 +53,23 @@ def test_a_right_of_a_user_is_asked_for_again_after_a_while(connection: Connecti
 
     asyncio.run(visit())
     UserAdmin(connection).add(*ALICE, ["SCRAM-SHA-512"], 4096)
+
+
+def test_those_who_guess_do_not_keep_others_waiting(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_users, "MAX_WAITING", 32)
+    now = [0.0]
+    users = ClusterUsers(connection, registry_rights("_schemas"), lambda: now[0])
+
+    async def visit() -> None:
+        assert await users.visitor(*BOB) == Visitor("bob", may_change=False)
+        now[0] = TRUSTED_S
+        guesses = [asyncio.create_task(users.visitor("bob", f"guess {n}")) for n in range(37)]
+        again = [asyncio.create_task(users.visitor(*BOB)) for _ in range(5)]
+        assert await asyncio.gather(*again) == 5 * [Visitor("bob", may_change=False)]
+        assert sum(guess.done() for guess in guesses) < 32
+        assert (await asyncio.gather(*guesses)).count(BUSY) == 5
+
+    asyncio.run(visit())
 
 
 def test_rights_differ_between_console_and_registry(connection: Connection) -> None:

@@ -111,7 +111,7 @@ def test_a_malformed_proof_is_refused(proof: str) -> None:
     "rest",
     [
         "s=AAAA,i=1000",
-        "s=AAAA,i=9999999",
+        "s=AAAA,i=100001",
         "s=AAAA,i=" + "9" * 5000,
         "s=AAA,i=4096",
         "s=AAAA",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 import struct
 from typing import Any, Final
@@ -18,6 +19,7 @@ WAL: Final = 119  # w: a message of the plugin follows
 KEEPALIVE: Final = 107  # k
 HEADER: Final = 25  # bytes before the message of the plugin
 
+_QUOTED: Final = re.compile('".*"', re.DOTALL)
 _UNDEFINED_OBJECT: Final = b"42704"
 _WAL: Final = struct.Struct(">xQQq")
 _KEEPALIVE: Final = struct.Struct(">xQqB")
@@ -40,7 +42,8 @@ def conninfo(url: str, **options: Any) -> str:
         defaults = {"connect_timeout": "10", "application_name": "skylog capture", **given}
         return make_conninfo(**{**defaults, "options": settings, **options})
     except psycopg.Error as error:
-        raise CaptureError(f"not the address of a database: {error}; expected postgresql://user@host/name") from error
+        reason = " ".join(_QUOTED.sub('"…"', str(error)).split())  # what is quoted may be a password
+        raise CaptureError(f"not the address of a database: {reason}; expected postgresql://user@host/name") from None
 
 
 class PublicationDroppedError(SkylogError):

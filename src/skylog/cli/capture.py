@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
 import signal
 import sys
 from threading import Event
@@ -17,6 +18,7 @@ from typer.core import TyperGroup
 from skylog.cli.log_format import start_logging
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, Yes, parse_pairs
 from skylog.errors import ConfigError
+from skylog.registry.settings import URL_VARIABLE
 from skylog.terminal import fail, note, write
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def run(
         typer.Option(
             "--registry",
             metavar="URL",
-            help="The schema registry, for --format avro; several by comma.",
+            help=f"The schema registry, for --format avro; several by comma. Default: {URL_VARIABLE}.",
             show_default=False,
         ),
     ] = None,
@@ -106,6 +108,8 @@ def run(
         raise typer.BadParameter(f"expected debezium or plain, got '{envelope}'", param_hint="--envelope")
     if value_format not in list(FormatName):
         raise typer.BadParameter(f"expected json or avro, got '{value_format}'", param_hint="--format")
+    if registry is None and value_format == FormatName.AVRO:
+        registry = os.environ.get(URL_VARIABLE)
     if (registry is None) is (value_format == FormatName.AVRO):
         raise typer.BadParameter("--format avro and --registry URL belong together", param_hint="--registry")
     start_logging(log_level)

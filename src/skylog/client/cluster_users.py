@@ -15,6 +15,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from skylog.client.connection import Connection
@@ -32,7 +33,9 @@ TRUSTED_S: Final = 30.0
 TIMEOUT_S: Final = 10.0
 MAX_KNOWN: Final = 1_000
 MAX_LOGINS: Final = 4
-"""Logins at the same time. Each takes a thread and a connection."""
+"""Logins at the same time, of those who were right before and of all others. Each takes a thread and a connection."""
+MAX_WAITING: Final = 100
+BUSY: Final = Refusal(503, "cannot check the login: there are too many others; try again")
 WRONG: Final = Refusal(401, "wrong user or password: log in as a user of the cluster, see `skylog users`")
 
 
@@ -91,7 +94,9 @@ class ClusterUsers:
         self._connection = connection
         self._query = query
         self._now = now
-        self._logins = asyncio.Semaphore(MAX_LOGINS)
+        self._renewals, self._logins = asyncio.Semaphore(MAX_LOGINS), asyncio.Semaphore(MAX_LOGINS)
+        self._threads = ThreadPoolExecutor(2 * MAX_LOGINS, "skylog-login")  # brokers may hang, and others need threads
+        self._asked: dict[bytes, asyncio.Task[Visitor | Refusal]] = {}
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, _Known] = {}  # by a digest of user and password; the oldest first
 
@@ -102,8 +107,18 @@ class ClusterUsers:
             return known.visitor
         if not (user and user.isprintable()):
             return WRONG
-        async with self._logins:
-            found = await asyncio.to_thread(self._ask, user, password)
+        asked = self._asked.get(key)
+        if asked is None:
+            if known is None and len(self._asked) >= MAX_WAITING:
+                return BUSY
+            asked = self._asked[key] = asyncio.create_task(self._check(key, user, password, known))
+            asked.add_done_callback(lambda _: self._asked.pop(key))
+        return await asyncio.shield(asked)
+
+    async def _check(self, key: bytes, user: str, password: str, known: _Known | None) -> Visitor | Refusal:
+        """Ask the cluster. Those who guess passwords do not keep those waiting who were right before."""
+        async with self._logins if known is None else self._renewals:
+            found = await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, user, password)
         if isinstance(found, Visitor):
             self._remember(key, found)
         elif found.status == 503 and known is not None:

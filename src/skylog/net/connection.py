@@ -261,7 +261,10 @@ class Connection:
         while end - position >= 4:
             (length,) = _LENGTH.unpack_from(view, position)
             if length < 0 or length > max_frame_bytes:
-                raise MalformedRequestError(f"frame of {length} bytes; socket.request.max.bytes={max_frame_bytes}")
+                raise MalformedRequestError(
+                    f"frame of {length} bytes, and the limit is {max_frame_bytes}: socket.request.max.bytes, "
+                    "before a login sasl.server.max.receive.size"
+                )
             start, position = position + 4, position + 4 + length
             if position > end:
                 self._begin_partial(view[start:end], length)

@@ -17,9 +17,10 @@ from typing import Final, TypeVar
 from confluent_kafka import KafkaException
 
 from skylog.client import Connection
-from skylog.errors import SkylogError
+from skylog.errors import ErrorCode, SkylogError
+from skylog.limited_logger import LimitedLogger
 from skylog.registry.changes import Change
-from skylog.registry.errors import store_error, timed_out, too_large
+from skylog.registry.errors import RegistryError, store_error, timed_out, too_large
 from skylog.registry.log.election import Election
 from skylog.registry.log.follower import Follower
 from skylog.registry.log.topic import ensure_topic
@@ -40,6 +41,8 @@ START_S: Final = 60.0
 WRITE_S: Final = 20.0
 REFRESH_S: Final = 5.0
 RETRY_S: Final = 0.25
+MISSES: Final = 5
+"""Attempts after which a topic that no broker knows is taken for deleted."""
 
 T = TypeVar("T")
 
@@ -57,8 +60,11 @@ class Registry:
         self.settings, self.url = settings, url
         self.state = RegistryState()
         self.cluster_id = ""
+        self.problem: str | None = None
+        """Why this registry cannot write although it is elected."""
         self.writes = self.failed_writes = self.elections = 0
         self.connection = Connection(settings.bootstrap)
+        self._limited = LimitedLogger(logger)
         self._is_elected = False
         self._writer: Writer | None = None
         self._is_settled = True  # whether the state has everything that the writer has appended
@@ -169,7 +175,7 @@ class Registry:
     async def _prepare(self) -> None:
         """Open the writer before the first change needs it, and fence the one before."""
         async with self._writing:
-            with suppress(NotWriterError):
+            with suppress(NotWriterError, RegistryError):  # the first change tries again, and says so
                 await self._open_writer()
 
     async def write(self, decide: Decide) -> Change:
@@ -183,7 +189,8 @@ class Registry:
                         return change
         except TimeoutError:
             self.failed_writes += 1
-            raise timed_out("the cluster does not accept writes; the change may be made later") from None
+            reason = self.problem or "the cluster does not accept writes"
+            raise timed_out(f"{reason}; the change may be made later") from None
 
     async def _append(self, writer: Writer, change: Change) -> bool:
         """Append the records, and wait until the state has them. False if they have to be decided again."""
@@ -210,7 +217,11 @@ class Registry:
         return True
 
     async def _open_writer(self) -> Writer:
-        """Return the writer, after it has fenced all others and everything they wrote is read."""
+        """Return the writer, after it has fenced all others and everything they wrote is read.
+
+        Raises RegistryError if the topic is gone for longer than a broker needs to learn of a topic.
+        """
+        misses = 0
         while self._is_elected:
             if self._writer is not None and self._is_settled:
                 return self._writer
@@ -219,19 +230,34 @@ class Registry:
             try:
                 await _finish(asyncio.to_thread(writer.open))
                 await self._follower.reach_end(REFRESH_S)
-                self._writer, self._is_settled = writer, True
+                self._writer, self._is_settled, self.problem = writer, True, None
                 logger.info("this registry writes from offset %d on", self._follower.position)
             except (KafkaException, TimeoutError) as error:
-                logger.warning("cannot begin to write: %s", error)
+                is_missing = _is_missing(error)
+                misses = misses + 1 if is_missing else 0
+                self.problem = self._deleted() if is_missing else f"cannot begin to write: {error}"
+                self._limited.warning("%s", self.problem)
                 await asyncio.to_thread(writer.close)
+                if misses >= MISSES:
+                    raise store_error(self.problem) from error
                 await asyncio.sleep(RETRY_S)
         await self._drop_writer()
         raise NotWriterError("another registry is elected to write")
+
+    def _deleted(self) -> str:
+        return (
+            f"topic '{self.settings.topic}' was deleted. This registry still has the schemas in memory: save them with "
+            "GET /schemas before it stops"
+        )
 
     async def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             await asyncio.to_thread(writer.close)
+
+
+def _is_missing(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def _finish(work: Awaitable[T]) -> T:

@@ -36,9 +36,17 @@ async def metrics(call: Call) -> Response:
 
 
 async def health(call: Call) -> Response:
-    """Return 200 if schemas can be read, with who writes; otherwise 503."""
+    """Return 200 if schemas can be read, with who writes; otherwise 503.
+
+    `can_write` is false for the elected one, too, if its last attempt to begin to write has failed.
+    """
     registry = call.registry
-    document = {"healthy": registry.is_current, "is_writer": registry.is_writer, "url": registry.url}
+    document = {
+        "healthy": registry.is_current,
+        "is_writer": registry.is_writer,
+        "url": registry.url,
+        "can_write": registry.is_writer and registry.problem is None,
+    }
     return answer(document, 200 if registry.is_current else 503)
 
 
