@@ -406,6 +406,7 @@ class Replicas:
         """Try again to open the logs that could not be opened."""
         for name in list(self.offline):
             async with self._folders.in_use:
+                await self._free_names()
                 # Otherwise its topic was deleted meanwhile, or its folder is still used for another one.
                 if name in self.offline and not self._has_rival(self._topics[name.topic]):
                     await self._reopen(name, self._topics[name.topic])
