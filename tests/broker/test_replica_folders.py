@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from skylog.cluster import TopicImage
 from skylog.storage import Log, LogDir
 from skylog.storage.partition_metadata import read_topic_id
 
@@ -92,5 +93,55 @@ def test_an_offline_replica_that_is_moved_to_another_broker_is_not_opened_any_mo
             obstacle.unlink()
             await replicas.reopen_offline()
             assert cluster.find(2) is None
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_is_created_in_the_moment_in_which_its_predecessor_is_deleted_keeps_its_folder(
+    tmp_path: Path,
+) -> None:
+    """One broker deletes it, another creates it before it has renamed the folder of the old log."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            old = await cluster.create("t", [2, 1])
+            broker = cluster.brokers[2]
+            turn = broker.topics._changing
+            await turn.acquire()
+            creating = asyncio.create_task(broker.topics.create("t", [[1, 2]]))
+            turns = iter([turn.release])  # before the old log is removed
+            broker.metadata._listeners.insert(0, lambda *_: next(turns, lambda: None)())
+            await cluster.brokers[1].metadata.delete_topic(old)
+            topic_id = (await creating).topic_id
+            assert topic_id != old.topic_id
+            await soon(lambda: cluster.find(1), "the leader")
+            await check_folder(cluster, topic_id)
+
+    asyncio.run(run())
+
+
+def test_a_topic_whose_rival_was_deleted_keeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker creates a topic of the same name and deletes it again, before this one commits its own."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            first, second = cluster.brokers[1], cluster.brokers[2]
+            create_topic = second.metadata.create_topic
+
+            async def commit_late(topic: TopicImage) -> TopicImage:
+                rival = await first.topics.create("t", [[1, 2]])
+                await soon(lambda: "t" in second.metadata.image.topics)
+                await first.topics.delete(rival)
+                await soon(lambda: "t" not in second.metadata.image.topics)
+                await soon(lambda: not second.replicas._removed_offline)
+                await asyncio.sleep(0.02)
+                return await create_topic(topic)
+
+            monkeypatch.setattr(second.metadata, "create_topic", commit_late)
+            topic_id = (await second.topics.create("t", [[1, 2]])).topic_id
+            await soon(lambda: cluster.find(1), "the leader")
+            await check_folder(cluster, topic_id)
 
     asyncio.run(run())

@@ -16,7 +16,7 @@ from uuid import UUID
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 from skylog.storage import Log, LogConfig, LogDir
-from skylog.storage.log_dir import delete, set_aside, set_log_aside
+from skylog.storage.log_dir import belongs_to, delete, set_aside, set_log_aside
 
 logger = logging.getLogger(__name__)
 
@@ -57,15 +57,15 @@ class ReplicaFolders:
 
     async def set_aside(self, logs: Sequence[Log]) -> list[Path]:
         """Rename the folders of removed logs, which frees their names. Return the new paths."""
-        return await self._run(lambda: _set_aside_all(logs))
+        return await self._run(lambda: self._set_aside_all(logs))
 
     async def keep_aside(self, logs: Sequence[Log]) -> list[Path]:
         """Rename the folders of logs whose topics are gone. A log continues with its folder if its topic is back."""
         return await self._run(lambda: self._keep_aside(logs))
 
-    async def set_unopened_aside(self, names: Sequence[TopicPartition]) -> None:
+    async def set_unopened_aside(self, logs: Sequence[tuple[TopicPartition, UUID]]) -> None:
         """Free the names of logs that could not be opened. The next start removes their folders."""
-        await self._run(lambda: self._set_unopened_aside(names))
+        await self._run(lambda: self._set_unopened_aside(logs))
 
     # -- in a thread
 
@@ -103,17 +103,29 @@ class ReplicaFolders:
                 outcomes.append(error)
         return outcomes
 
+    def _set_aside_all(self, logs: Iterable[Log]) -> list[Path]:
+        """A folder that cannot be renamed stays: the topic id in it keeps other topics from using it."""
+        folders = []
+        for log in logs:
+            try:
+                aside = set_log_aside(log) or self._log_dir.kept_folder(log)
+            except OSError as error:
+                logger.error("%s cannot be removed now, the next start removes it: %s", log.directory, error)
+            else:
+                folders += [aside] if aside is not None else []
+        return folders
+
     def _keep_aside(self, logs: Sequence[Log]) -> list[Path]:
-        folders = _set_aside_all(logs)
+        folders = self._set_aside_all(logs)
         for folder in folders:
             self._log_dir.keep(folder)
         return folders
 
-    def _set_unopened_aside(self, names: Iterable[TopicPartition]) -> None:
-        for name in names:
+    def _set_unopened_aside(self, logs: Iterable[tuple[TopicPartition, UUID]]) -> None:
+        for name, topic_id in logs:
             folder = self._log_dir.path / str(name)
             try:
-                if folder.is_dir():
+                if folder.is_dir() and belongs_to(folder, topic_id):
                     self._log_dir.keep(set_aside(folder))
             except OSError as error:
                 logger.error("%s cannot be removed now, the next start removes it: %s", folder, error)
@@ -124,14 +136,3 @@ class ReplicaFolders:
         except RuntimeError as error:  # no more work is taken while the broker stops
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker is stopping") from error
         return await running
-
-
-def _set_aside_all(logs: Iterable[Log]) -> list[Path]:
-    """A folder that cannot be renamed stays: the topic id in it keeps other topics from using it."""
-    folders = []
-    for log in logs:
-        try:
-            folders.append(set_log_aside(log))
-        except OSError as error:
-            logger.error("%s cannot be removed now, the next start removes it: %s", log.directory, error)
-    return folders

@@ -81,7 +81,7 @@ class Replicas:
         self._preparing: dict[str, UUID] = {}  # the topics whose folders are used for a change that is not committed
         self._removed: list[Log] = []
         self._deleted: list[Log] = []  # those whose topic is gone
-        self._removed_offline: list[TopicPartition] = []
+        self._removed_offline: list[tuple[TopicPartition, UUID]] = []
         self._removal_listeners: list[RemovalListener] = []
         self._leadership_listeners: list[LeadershipListener] = []
         self.offline: dict[TopicPartition, str] = {}
@@ -347,7 +347,7 @@ class Replicas:
         names = [name for index in indexes if (name := TopicPartition(topic.name, index)) in self.offline]
         for name in names:
             del self.offline[name]
-        self._removed_offline += names
+        self._removed_offline += [(name, topic.topic_id) for name in names]
         if names and self.is_running and self._is_replicated:
             self._spawn(self.settle())
 
@@ -364,6 +364,7 @@ class Replicas:
         try:
             await self._folders.forget(names)
             async with self._folders.in_use:
+                await self._free_names()
                 logs = await self._folders.open_all(names, config, topic.topic_id)
         except (OSError, SkylogError) as error:
             await self.abandon(topic)
@@ -385,24 +386,27 @@ class Replicas:
 
     async def settle(self) -> None:
         """Rename the folders of removed logs, which frees their names."""
+        async with self._folders.in_use:
+            await self._free_names()
+
+    async def _free_names(self) -> None:
+        """As `settle`, while `in_use` is held: a topic that was created again may be about to use the same names."""
         removed, self._removed = self._removed, []
         deleted, self._deleted = self._deleted, []
         offline, self._removed_offline = self._removed_offline, []
         if removed:
-            async with self._folders.in_use:  # a topic that was created again may be about to use the same names
-                self._discard(*await self._folders.set_aside(removed))
+            self._discard(*await self._folders.set_aside(removed))
         if deleted:
-            async with self._folders.in_use:
-                keep = self._folders.keep_aside if self._is_replicated else self._folders.set_aside
-                self.discard_deleted(*await keep(deleted))
+            keep = self._folders.keep_aside if self._is_replicated else self._folders.set_aside
+            self.discard_deleted(*await keep(deleted))
         if offline:
-            async with self._folders.in_use:
-                await self._folders.set_unopened_aside(offline)
+            await self._folders.set_unopened_aside(offline)
 
     async def reopen_offline(self) -> None:
         """Try again to open the logs that could not be opened."""
         for name in list(self.offline):
             async with self._folders.in_use:
+                await self._free_names()
                 # Otherwise its topic was deleted meanwhile, or its folder is still used for another one.
                 if name in self.offline and not self._has_rival(self._topics[name.topic]):
                     await self._reopen(name, self._topics[name.topic])
@@ -427,6 +431,7 @@ class Replicas:
         for start in range(0, len(names), OPENED_AT_ONCE):
             some = names[start : start + OPENED_AT_ONCE]
             async with self._folders.in_use:
+                await self._free_names()
                 await self._open_some(topic, some)
 
     async def _open_some(self, topic: TopicImage, names: Sequence[TopicPartition]) -> None:

@@ -98,6 +98,7 @@ class Log(DurableLog):
             now_ms=now_ms,
         )
         super().__init__(directory, name, config, pool, opened, first_dirty_offset)
+        self.topic_id = topic_id
         self._latest_epoch = self.epochs.latest
         self.rewriting = threading.Lock()  # held while bytes of a segment are overwritten or cut off
         self.truncations = 0

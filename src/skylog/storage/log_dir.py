@@ -223,9 +223,10 @@ class LogDir:
 
     def _changes_folder(self, directory: Path, topic_id: UUID) -> bool:
         """Put the kept folder of a topic in its place, and another topic's aside. Return whether there was either."""
-        is_foreign = read_topic_id(directory) not in (None, topic_id)
+        is_foreign = not belongs_to(directory, topic_id)
         if is_foreign:
             aside = set_aside(directory)
+            self.keep(aside)
             logger.warning("%s belongs to a deleted topic of the same name; moved to %s", directory, aside)
         kept = self._kept.pop((directory.name, topic_id), None)
         if kept is None or directory.exists() or not kept.exists():
@@ -243,6 +244,10 @@ class LogDir:
         if topic_id is not None and len(name) < _LONGEST_WHOLE_NAME:
             self._kept[name, topic_id] = aside
             self._kept_as[aside] = name, topic_id
+
+    def kept_folder(self, log: Log) -> Path | None:
+        """Return the folder of a removed log that `make_log` has renamed, because another topic needed its name."""
+        return self._kept.get((str(log.name), log.topic_id)) if log.topic_id is not None else None
 
     def kept_topics(self, asides: Iterable[Path]) -> set[UUID]:
         """Return the ids of the topics of renamed folders, as far as they are known."""
@@ -293,7 +298,9 @@ class LogDir:
 
     def remove_log(self, name: TopicPartition) -> Path:
         """Unregister a log and rename its folder. Return the new path, for `delete`, which may run later."""
-        return set_log_aside(self.detach(name))
+        aside = set_log_aside(self.detach(name))
+        assert aside is not None, f"the folder of {name} belongs to another topic"
+        return aside
 
     def opened(self, offline: Iterable[TopicPartition] = ()) -> None:
         """Note that every existing log is now open or offline. Logs that are opened later are new: nothing to check."""
@@ -404,11 +411,19 @@ def set_aside(directory: Path) -> Path:
     return aside
 
 
-def set_log_aside(log: Log) -> Path:
-    """Rename the folder of a retired log, whose last flush may still be running. Return the new path."""
+def set_log_aside(log: Log) -> Path | None:
+    """Rename the folder of a retired log, whose last flush may still be running. Return the new path.
+
+    None if the folder belongs to another topic of the same name by now.
+    """
     log.release()
     with log.folder_name.give_up():
-        return set_aside(log.directory)
+        return set_aside(log.directory) if belongs_to(log.directory, log.topic_id) else None
+
+
+def belongs_to(directory: Path, topic_id: UUID | None) -> bool:
+    """Whether the folder of a log belongs to a topic, as far as that is known."""
+    return None in (found := {topic_id, read_topic_id(directory)}) or len(found) == 1
 
 
 def log_size(directory: Path) -> int:
