@@ -36,7 +36,7 @@ def start_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str
     from pyspark.sql import SparkSession
 
     check_pyspark()
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not below spark-submit, which has started the JVM
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and not master.startswith("sc://"):  # the JVM is not there already
         find_java("Spark")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers find the format in this environment
     if os.environ.get("LC_ALL") in ("C", "POSIX"):

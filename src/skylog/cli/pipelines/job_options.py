@@ -1,9 +1,8 @@
 """The options that job commands share, as one parameter of the command.
 
-@with_options
-def rekey(topic: …, *, options: JobOptions) -> None:
-    with running("rekey", options, Work(options.cluster(), [topic])) as run:
-        …
+    @with_options
+    def rekey(topic: …, *, options: JobOptions) -> None:
+        run_job(rekey_job([topic], …), options.cluster(), options)
 """
 
 from __future__ import annotations
