@@ -52,7 +52,7 @@ class MetricsTopic:
         publisher.start()        # after the broker
         await publisher.stop()   # before the broker
 
-    A failure is logged and counted in `failures`. The values of that time are not published later. It is no failure if
+    A failure is logged and counted in `failures`. The values of that time are not published later. It is not a failure if
     the topic has no leader for a while, or if it cannot be created or opened yet.
     """
 
