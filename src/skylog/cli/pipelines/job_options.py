@@ -1,8 +1,8 @@
 """The options that job commands share, as one parameter of the command.
 
-    @with_options
-    def rekey(topic: …, *, options: JobOptions) -> None:
-        run_job(rekey_job([topic], …), options.cluster(), options)
+@with_options
+def rekey(topic: …, *, options: JobOptions) -> None:
+    run_job(rekey_job([topic], …), options.cluster(), options)
 """
 
 from __future__ import annotations
