@@ -10,6 +10,7 @@ import importlib
 import re
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 ROOT = Path(__file__).parents[1]
 HOOKS = docs_script("site_hooks")
 PAGES = sorted(path for pattern in HOOKS.PAGES for path in ROOT.glob(pattern))
+COMMAND = re.compile(r"(?:^|[`| ])skylog ([a-z].*?)(?: [#|&>] ?.*)?(?:`|$)", re.MULTILINE)
 PAGE_NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
 
 
@@ -133,6 +135,46 @@ def test_every_command_is_shown_in_the_readme_or_the_docs() -> None:
         assert group.typer_instance is not None
         names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
     assert [name for name in names if f"skylog {name}" not in text] == []
+
+
+@cache
+def commands() -> Any:
+    from typer.main import get_command
+
+    from skylog.cli.main import command_line
+
+    return get_command(command_line())
+
+
+def options_of(command: Any) -> set[str]:
+    """The options of a command, or of all commands of a group."""
+    own = {option for each in command.params for option in [*each.opts, *each.secondary_opts]}
+    return own.union(*(options_of(each) for each in getattr(command, "commands", {}).values()))
+
+
+def wrong_options(text: str) -> list[str]:
+    """The options that commands of a page have there, but not in skylog."""
+    wrong, every = [], commands()
+    for line in COMMAND.findall(text.replace("\\\n", " ")):
+        command, words = every, line.split()
+        if words[0] not in every.commands:
+            continue
+        while words and words[0] in getattr(command, "commands", ()):
+            command = command.commands[words.pop(0)]
+        known = options_of(command) | {"--help", "--config"}
+        wrong += [f"{line}: {each}" for each in re.findall(r"(?<= )--[a-z][a-z-]*", line) if each not in known]
+    return wrong
+
+
+@pytest.mark.parametrize("name", PAGE_NAMES)
+def test_every_option_of_a_command_that_a_page_shows_exists(name: str) -> None:
+    assert wrong_options((ROOT / name).read_text()) == []
+
+
+def test_an_option_that_a_command_lacks_is_found() -> None:
+    page = "    skylog tail x --json # --no\n`skylog groups reset g --jsn` or\n$ skylog log verify d --rcords\n"
+    assert [each.rpartition(" ")[2] for each in wrong_options(page)] == ["--jsn", "--rcords"]
+    assert wrong_options("    skylog capture URL --once --onec | x --y\n") == ["capture URL --once --onec: --onec"]
 
 
 def without_code(text: str) -> str:

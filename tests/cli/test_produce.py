@@ -15,6 +15,7 @@ from skylog.client import Admin, Connection
 from skylog.model import TopicPartition
 
 from .conftest import Skylog, until
+from .terminal import in_terminal
 
 
 def test_each_line_is_a_message_also_an_empty_one_and_one_without_an_end(skylog: Skylog, topic: str) -> None:
@@ -84,6 +85,14 @@ def test_keys_and_headers_are_the_bytes_that_were_typed(skylog: Skylog, topic: s
     assert base64.b64decode(message["headers"][0]["value"]) == b"\xfe"
     error = skylog("produce", topic, "--header", os.fsdecode(b"\xff=x"), stdin="v\n", code=1).stderr
     assert "cannot be the name of a header" in error
+
+
+def test_lines_may_be_typed_until_ctrl_d(skylog: Skylog, topic: str) -> None:
+    with in_terminal(skylog, "produce", topic) as (terminal, _):
+        terminal.wait_for("Ctrl-D ends")
+        terminal.type("one\ntwo\n\x04")
+        terminal.wait_for("sent 2 messages")
+    assert [each["value"] for each in skylog.read(topic)] == ["one", "two"]
 
 
 def test_an_argument_that_is_not_utf_8_is_named(skylog: Skylog) -> None:

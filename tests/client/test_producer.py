@@ -20,6 +20,7 @@ from skylog.client import BufferFullError, Delivery, DeliveryError, Position, Se
 from skylog.errors import ConfigError, SkylogError
 from skylog.model import TopicPartition
 from skylog.testing import BrokerProcess, consume
+from skylog.tracing import HeaderPairs
 from tests.patience import patience
 
 NOBODY = "127.0.0.1:1"
@@ -74,7 +75,8 @@ def test_a_name_of_a_header_that_the_library_cannot_send_is_an_error(
 ) -> None:
     """At the first, the library's process would end; it would cut the second."""
     with Producer(skylog_bootstrap) as producer:
-        for headers in ({name: b"x"}, [("good", b"x"), (name, None)]):
+        pairs: list[HeaderPairs] = [{name: b"x"}, [("good", b"x"), (name, None)]]
+        for headers in pairs:
             with pytest.raises((UnicodeEncodeError, SerializeError)):
                 producer.send(skylog_topic, "value", headers=headers)
             with pytest.raises((UnicodeEncodeError, SerializeError)):

@@ -54,7 +54,7 @@ def test_pipelined_requests_are_answered_in_order(broker: BrokerProcess) -> None
             MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False) for name in names
         ]
         sent = (peer.send(request, version) for request, version in zip(requests, (5, 9, 12, 10) * 10, strict=True))
-        answers = await asyncio.gather(*sent)
+        answers: list[Any] = await asyncio.gather(*sent)
         assert [topic.name for answer in answers for topic in answer.topics] == names
 
     with_peer(broker, work)

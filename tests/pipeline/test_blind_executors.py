@@ -32,7 +32,7 @@ class Raised:
 def raised(skylog_broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Raised:
     """One process for all jobs: it starts two JVMs."""
     if not IS_FULL:
-        pytest.skip("with `make proof`; the short form is in delta/test_data_files.py")
+        pytest.skip("with `make proof`; the short form is in test_table.py")
     if subprocess.run([*IN_NAMESPACE, "true"], capture_output=True).returncode:
         pytest.skip("mount namespaces cannot be made here")
     root = tmp_path_factory.mktemp("blind")

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylog.errors import ConfigError
-from skylog.security.acl import Acl, AclFilter, AclOperation, PatternType, Permission, Resource, ResourceType
+from skylog.security.acl import (
+    Acl,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    Resource,
+    ResourceType,
+    parse_kind,
+)
 from skylog.security.authorizer import Authorizer, parse_super_users
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
@@ -217,3 +226,11 @@ def test_entries_that_kafka_refuses(wrong: Acl, message: str) -> None:
 def test_rules_survive_being_stored() -> None:
     each = rule("cl", ALL, DENY, pattern=PREFIXED, host="10.0.0.1")
     assert Acl.from_value(each.resource, each.to_value()) == each
+
+
+def test_operations_are_read_and_named_with_hyphens() -> None:
+    assert (
+        parse_kind(AclOperation, "describe-configs") is parse_kind(AclOperation, "DESCRIBE_CONFIGS") is DESCRIBE_CONFIGS
+    )
+    with pytest.raises(ConfigError, match=r"'reed' is not one of .*\bread\b.*\bdescribe-configs\b"):
+        parse_kind(AclOperation, "reed")

@@ -14,7 +14,8 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from skylog.spark.session import make_active, register_format
+from skylog.java import RequirementError
+from skylog.spark.session import make_active, register_format, start_session
 from skylog.testing import BrokerProcess, consume
 from tests.proof import IS_FULL
 
@@ -37,6 +38,13 @@ def test_a_thread_writes_once_the_session_is_active_in_it(
             thread.submit(write).result()
         thread.submit(write_when_active).result()
     assert sorted(message.text() for message in consume(skylog_broker.bootstrap, skylog_topic)) == ["0", "1", "2"]
+
+
+def test_without_java_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RequirementError, match="Spark requires Java 17 or later, but none was found"):
+        start_session("jobs")
 
 
 def test_a_format_that_spark_has_found_is_not_registered_twice(spark: SparkSession) -> None:

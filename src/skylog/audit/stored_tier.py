@@ -111,8 +111,8 @@ class StoredTier:
         tier.start()        # after the broker
         await tier.stop()   # before the broker
 
-    A failed round is logged, counted in `failures`, and retried after the interval. It is no failure if the audit topic
-    has no leader for a while.
+    A failed round is logged, counted in `failures`, and retried after the interval. It is not a failure if the audit
+    topic has no leader for a while.
     """
 
     def __init__(

@@ -107,7 +107,7 @@ class Topics:
         check_may_change(topic.name, "grow")
         added = count - len(topic.partitions)
         if added <= 0:
-            what = "has" if added == 0 else "cannot shrink: it has"
+            what = "already has" if added == 0 else "cannot shrink: it has"
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"topic '{topic.name}' {what} {len(topic.partitions)} partitions"
             )

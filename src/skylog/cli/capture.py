@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from skylog.cli.confirmation import confirm
 from skylog.cli.log_format import start_logging
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, Yes, parse_pairs
 from skylog.errors import ConfigError
 from skylog.registry.settings import URL_VARIABLE
-from skylog.terminal import fail, note, write
+from skylog.terminal import note, write
 
 if TYPE_CHECKING:
     from skylog.capture.capture import CaptureStatus
@@ -148,10 +149,10 @@ def drop(url: Url, prefix: Prefix, yes: Yes = False, bootstrap: Bootstrap = DEFA
     from skylog.capture.drop import drop_capture
 
     if not yes:
-        if not sys.stdin.isatty():
-            fail("a capture that is dropped reads its tables anew: stdin is not a terminal, so confirm with --yes")
-        if not typer.confirm(f"Drop the capture {prefix}? If it is started again, it reads its tables anew.", err=True):
-            fail("nothing was changed")
+        confirm(
+            f"Drop the capture {prefix}? If it is started again, it reads its tables anew.",
+            "a capture that is dropped reads its tables anew",
+        )
     dropped = drop_capture(url, prefix, bootstrap)
     note(f"dropped {', '.join(dropped)}" if dropped else f"there is nothing of a capture {prefix}")
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skylog.cli.confirmation import ask, require_terminal
 from skylog.cli.denials import seen_with_login
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes, parse_partitions, parse_when
 from skylog.errors import SkylogError
-from skylog.printable import escape_controls
-from skylog.terminal import fail, note, print_heading, print_json, print_table, stdout
+from skylog.terminal import note, print_heading, print_json, print_table, stdout
 
 if TYPE_CHECKING:
     from skylog.client import ConsumerGroup, ConsumerGroups, GroupMember, OffsetMove, ResetPlan, ResetTo
@@ -198,13 +197,13 @@ def reset(
     if not dry_run:
         plan.group.check_inactive()
         if not yes:
-            _require_terminal("a reset replaces the committed offsets", "check with --dry-run, then confirm with --yes")
+            require_terminal("a reset replaces the committed offsets", "check with --dry-run, then confirm with --yes")
     if not json:
         _print_plan(plan)
     where = f"{len(plan.moves)} partition{'' if len(plan.moves) == 1 else 's'}"
     if not dry_run:
         if not yes:
-            _ask(f"Reset group {name} in {where}?", "nothing was changed")
+            ask(f"Reset group {name} in {where}?", "nothing was changed")
         groups.reset(plan)
     if json:
         print_json({"group": name, "dry_run": dry_run, "partitions": [_move(each) for each in plan.moves]})
@@ -273,21 +272,11 @@ def delete(names: Groups, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTS
     for group in found:
         group.check_inactive()
     if not yes:
-        _require_terminal("deleting groups cannot be undone", "confirm with --yes")
+        require_terminal("deleting groups cannot be undone")
         count = sum(each.committed_offset is not None for group in found for each in group.partitions)
-        _ask(f"Delete {', '.join(unique)} with {count:,} committed offsets?", "nothing was deleted")
+        ask(f"Delete {', '.join(unique)} with {count:,} committed offsets?", "nothing was deleted")
     groups.delete_groups(unique)
     note(f"deleted {', '.join(unique)}")
-
-
-def _require_terminal(danger: str, advice: str) -> None:
-    if not sys.stdin.isatty():
-        fail(f"{danger}: stdin is not a terminal, so {advice}")
-
-
-def _ask(question: str, refusal: str) -> None:
-    if not typer.confirm(escape_controls(question), err=True):
-        fail(refusal)
 
 
 def _groups(bootstrap: str) -> ConsumerGroups:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skylog.cli.confirmation import confirm
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
-from skylog.printable import escape_controls
-from skylog.terminal import fail, note, print_heading, print_json, print_table, stdout
+from skylog.terminal import note, print_heading, print_json, print_table, stdout
 
 if TYPE_CHECKING:
     from skylog.client.mirrors import MirrorAdmin, MirrorDescription
@@ -175,7 +174,9 @@ def promote(
     """
     admin = _admin(bootstrap)
     found = admin.describe(name)
-    _confirm(yes, f"Promote {', '.join(topics or found.mirrored)}, which lag by {found.lag:,} messages?", "promoting")
+    if not yes:
+        names = ", ".join(topics or found.mirrored)
+        confirm(f"Promote {names}, which lag by {found.lag:,} messages?", "promoting cannot be undone")
     promoted = admin.promote(name, topics or None)
     if json:
         print_json({"mirror": name, "promoted": promoted})
@@ -190,20 +191,11 @@ def delete(name: Name, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRA
     """
     admin = _admin(bootstrap)
     found = admin.describe(name)
-    _confirm(
-        yes, f"Delete the mirror {name} and promote {', '.join(found.mirrored) or 'no topics'}?", "deleting a mirror"
-    )
+    if not yes:
+        promoted = ", ".join(found.mirrored) or "no topics"
+        confirm(f"Delete the mirror {name} and promote {promoted}?", "deleting a mirror cannot be undone")
     admin.delete(name)
     note(f"deleted the mirror {name}")
-
-
-def _confirm(yes: bool, question: str, doing: str) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        fail(f"{doing} cannot be undone: stdin is not a terminal, so confirm with --yes")
-    if not typer.confirm(escape_controls(question), err=True):
-        fail("nothing was changed")
 
 
 def _summary(found: MirrorDescription) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skylog.cli.confirmation import ask, require_terminal
 from skylog.cli.denials import seen_with_login
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, Yes, parse_pairs
 from skylog.errors import ErrorCode, KafkaError, SkylogError
@@ -219,12 +219,10 @@ def delete(
     unique = list(dict.fromkeys(names))
     topics = admin.describe_topics(unique)
     if not yes:
-        if not sys.stdin.isatty():
-            fail("deleting topics cannot be undone: stdin is not a terminal, so confirm with --yes")
+        require_terminal("deleting topics cannot be undone")
         ranges = admin.offset_ranges([each for topic in topics for each in topic.topic_partitions])
         count = sum(len(each) for each in ranges.values())
-        if not typer.confirm(f"Delete {', '.join(unique)} with {count:,} messages?", err=True):
-            fail("nothing was deleted")
+        ask(f"Delete {', '.join(unique)} with {count:,} messages?", "nothing was deleted")
     admin.delete_topics(unique)
     note(f"deleted {', '.join(unique)}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from skylog.cli.confirmation import confirm
 from skylog.cli.options import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -21,7 +21,7 @@ from skylog.cli.options import (
 from skylog.errors import SkylogError
 from skylog.model import TopicPartition
 from skylog.printable import escape_controls
-from skylog.terminal import fail, note, print_heading, print_json, print_table
+from skylog.terminal import note, print_heading, print_json, print_table
 
 if TYPE_CHECKING:
     from skylog.client.transactions import OpenTransaction, TransactionAdmin, TransactionDescription
@@ -206,12 +206,8 @@ def _abort_at(admin: TransactionAdmin, topic: str, start_offset: int | None, yes
 
 
 def _confirm(what: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        fail("aborting cannot be undone: stdin is not a terminal, so confirm with --yes")
-    if not typer.confirm(escape_controls(f"{what}?"), err=True):
-        fail("nothing was aborted")
+    if not yes:
+        confirm(f"{what}?", "aborting cannot be undone", "nothing was aborted")
 
 
 def _partitions(admin: TransactionAdmin, topic: str | None) -> list[TopicPartition] | None:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from skylog.registry.errors import RegistryError, invalid_schema
+from skylog.errors import SkylogError
+from skylog.registry.errors import RegistryError, invalid_schema, unprocessable
 from skylog.registry.records import StoredSchema
 from skylog.registry.state import RegistryState
 from skylog.registry.subjects import context_of, qualify
@@ -55,11 +56,13 @@ def source_of(state: RegistryState, schema: StoredSchema) -> Source:
 
 
 def parse_source(source: Source) -> Schema:
-    """Parse a schema. Raises RegistryError if it is invalid."""
+    """Parse a schema. Raises RegistryError if it is invalid, or if this installation lacks what its format needs."""
     try:
         return _parse(source)
     except InvalidSchema as error:
         raise invalid_schema(f"type {source.kind}, details: {error}") from error
+    except SkylogError as error:
+        raise unprocessable(f"the registry lacks a package: {error}") from error
 
 
 def as_descriptor(source: Source) -> str:

@@ -14,7 +14,6 @@ from skylog.errors import SkylogError
 MAGIC: Final = 0
 _PREFIX: Final = Struct(">BI")
 PREFIX_BYTES: Final = _PREFIX.size
-LARGEST_ID: Final = 0x7FFFFFFF
 
 
 class FrameError(SkylogError):

@@ -187,4 +187,5 @@ def parse_kind(kind: type[Kind], text: str) -> Kind:
     try:
         return kind[text.upper().replace("-", "_")]
     except KeyError:
-        raise ConfigError(f"'{text}' is not one of {', '.join(each.name.lower() for each in kind)}") from None
+        known = ", ".join(each.name.lower().replace("_", "-") for each in kind)
+        raise ConfigError(f"'{text}' is not one of {known}") from None

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from skylog.java import find_java
 from skylog.spark.versions import check_pyspark
 from skylog.spark.workers import check_workers
 
@@ -30,11 +31,13 @@ def start_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str
     """Return the session of this process. `settings` are Spark options, and override the defaults here.
 
     With another master than `local`, checks that executors can run the data source. Raises WorkerError if they cannot,
-    UnsupportedSparkError if PySpark is too old.
+    UnsupportedSparkError if PySpark is too old, RequirementError if there is no Java.
     """
     from pyspark.sql import SparkSession
 
     check_pyspark()
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and not master.startswith("sc://"):  # the JVM is not there already
+        find_java("Spark")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers find the format in this environment
     if os.environ.get("LC_ALL") in ("C", "POSIX"):
         os.environ["LC_ALL"] = "C.UTF-8"  # otherwise Java replaces non-ASCII characters of paths with '?'

@@ -52,8 +52,8 @@ class MetricsTopic:
         publisher.start()        # after the broker
         await publisher.stop()   # before the broker
 
-    A failure is logged and counted in `failures`. The values of that time are not published later. It is no failure if
-    the topic has no leader for a while, or if it cannot be created or opened yet.
+    A failure is logged and counted in `failures`. The values of that time are not published later. It is not a failure
+    if the topic has no leader for a while, or if it cannot be created or opened yet.
     """
 
     def __init__(self, broker: Broker, interval_s: float = INTERVAL_S) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skylog.cli.confirmation import confirm
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
 from skylog.model import TopicPartition
 from skylog.terminal import fail, note, print_json, print_table
@@ -80,11 +80,8 @@ def _confirm(admin: ClusterAdmin, wanted: list[TopicPartition] | None) -> None:
     offline = [each.partition for each in admin.describe().offline if wanted is None or each.partition in wanted]
     if not offline:
         return
-    if not sys.stdin.isatty():
-        fail("an unclean election can lose messages: stdin is not a terminal, so confirm with --yes")
     names = ", ".join(map(str, offline[:5])) + (f" and {len(offline) - 5} more" if len(offline) > 5 else "")
-    if not typer.confirm(f"Elect leaders of {names}, even if messages are lost?", err=True):
-        fail("nothing was changed")
+    confirm(f"Elect leaders of {names}, even if messages are lost?", "an unclean election can lose messages")
 
 
 def _report(elections: list[Election], *, json: bool) -> None:

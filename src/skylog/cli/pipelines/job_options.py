@@ -2,8 +2,7 @@
 
 @with_options
 def rekey(topic: …, *, options: JobOptions) -> None:
-    with running("rekey", options, Work(options.cluster(), [topic])) as run:
-        …
+    run_job(rekey_job([topic], …), options.cluster(), options)
 """
 
 from __future__ import annotations

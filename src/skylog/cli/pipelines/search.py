@@ -30,7 +30,7 @@ def search(
             "--id",
             metavar="EXPR",
             help="The document's id: a Spark SQL expression over the fields and the record. By default the record's "
-            "key: as text, or in hexadecimal digits if it is no text.",
+            "key: as text, or in hexadecimal digits if it is not text.",
         ),
     ] = None,
     title: Annotated[str, typer.Option("--title", metavar="EXPR", help="The title.")] = "title",

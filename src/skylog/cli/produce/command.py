@@ -153,6 +153,8 @@ def _run(source: BinaryIO, line_format: InputFormat, sender: Sender, file: Path 
 
 def _send_lines(source: BinaryIO, line_format: InputFormat, sender: Sender, file: Path | None) -> None:
     typed = file is None and source.isatty()
+    if typed:
+        note("each line that you type is a message; Ctrl-D ends")
     total = file.stat().st_size if file is not None and file.is_file() else None
     with byte_progress(shown=not typed) as progress:
         task = progress.add_task(str(file or "stdin"), total=total or None)

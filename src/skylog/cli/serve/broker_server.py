@@ -46,7 +46,7 @@ class BrokerCompanion(Protocol):
 
 def run_broker(options: ServeOptions) -> None:
     """Run a broker and its console. Raises SkylogError if it cannot be started as the options say."""
-    gc.disable()  # until the broker is started: the modules it imports are no garbage, and collecting takes a while
+    gc.disable()  # until the broker is started: the modules it imports are not garbage, and a collection takes a while
     from skylog.fastest_loop import run_on_fastest_loop
 
     start_logging(options.log_level, options.log_format)
