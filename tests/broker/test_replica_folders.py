@@ -136,7 +136,8 @@ def test_a_topic_whose_rival_was_deleted_keeps_its_folder(tmp_path: Path, monkey
                 await first.topics.delete(rival)
                 await soon(lambda: "t" not in second.metadata.image.topics)
                 await soon(lambda: not second.replicas._removed_offline)
-                await asyncio.sleep(0.02)
+                async with second.replicas._folders.in_use:  # the folder of the rival would have been renamed
+                    pass
                 return await create_topic(topic)
 
             monkeypatch.setattr(second.metadata, "create_topic", commit_late)
