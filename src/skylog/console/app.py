@@ -122,6 +122,7 @@ class Console:
             path=request.scope["path"],
             json_link=f"?{urlencode([*pairs, ('format', 'json')])}",
             cluster_problem=self.monitor.doubt,
+            cluster_seen_ms=self.monitor.latest.taken_at_ms,
             rejected=request.scope.get(REJECTED),
             filled=partial(_filled, request.scope.get(FORM)),
             filled_all=partial(_filled_all, request.scope.get(FORM)),

@@ -17,11 +17,17 @@ def metadata_requests(broker_console: RunningConsole) -> float:
 def test_a_cluster_that_has_stopped_is_unhealthy() -> None:
     with BrokerProcess() as broker, running_console(broker) as console:
         assert console.get("/health").json() == {"healthy": True, "problems": []}
+        assert console.json("/cluster")["problem"] is None
         broker.kill()
         wait_until(lambda: console.get("/health").status_code == 503, "the next snapshot", 60)
         document = console.get("/health").json()
         assert document["healthy"] is False
         assert "no broker can be reached" in document["problems"][0]
+        page = console.get("/groups", headers={"accept": "text/html"}).text
+        assert "no broker can be reached" in page
+        assert "; the figures are of <time" in page
+        wait_until(lambda: console.json("/cluster")["problem"], "the next description", 60)
+        assert '<span class="tag good">OK</span>' not in console.get("/cluster", headers={"accept": "text/html"}).text
 
 
 def test_probes_send_no_requests_to_the_cluster() -> None:
