@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from skylog.config import read_properties
 from skylog.security.jaas import parse_jaas
+from skylog.testing import BrokerProcess
 from tests.cli.commands import run_skylog
 from tests.registry.registry_process import AVRO_INT, Api
 from tests.secured_cluster import SecuredCluster, secured_cluster
@@ -107,3 +109,13 @@ def test_the_command_line_logs_in_to_the_registry_if_it_may(cluster: SecuredClus
     assert listed.returncode == 0, listed.stderr
     without = run_skylog("schemas", "list", "--registry", url(cluster, "registry"), "--set", setting)
     assert (without.returncode, "needs a login" in without.stderr) == (1, True)
+
+
+def test_a_broker_that_asks_for_certificates_only_says_that_its_console_is_open(tmp_path: Path) -> None:
+    assert run_skylog("secure", tmp_path / "secrets").returncode == 0
+    settings = (tmp_path / "secrets" / "server.properties").read_text().replace("SASL_SSL://", "SSL://")
+    kept = [line for line in settings.splitlines() if line.startswith(("listeners", "ssl."))]
+    config = tmp_path / "server.properties"
+    config.write_text("\n".join(kept))
+    with BrokerProcess(console=True, options=["--config", str(config)]) as broker:
+        assert "the console asks for no login: everybody on this machine has its rights" in broker.stderr()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from skylog.client import Connection, cluster_users
+from skylog.client import Admin, Connection, cluster_users
 from skylog.client.cluster_users import (
     BUSY,
     TRUSTED_S,
@@ -30,6 +30,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster
     with secured_cluster(tmp_path_factory.mktemp("users")) as running:
         running.user("alice", ["alter", "--cluster"])
         running.user("bob", ["read", "--topic", "_schemas"])
+        Admin(Connection(running.broker.bootstrap, read_properties(running.admin.read_text()))).create_topic(
+            "_schemas", 1
+        )
         yield running
 
 
@@ -58,7 +61,7 @@ def test_a_right_of_a_user_is_asked_for_again_after_a_while(connection: Connecti
 def test_those_who_guess_do_not_keep_others_waiting(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_users, "MAX_WAITING", 32)
     now = [0.0]
-    users = ClusterUsers(connection, registry_rights("_schemas"), lambda: now[0])
+    users = ClusterUsers(connection, registry_rights(connection, "_schemas"), lambda: now[0])
 
     async def visit() -> None:
         assert await users.visitor(*BOB) == Visitor("bob", may_change=False)
@@ -75,7 +78,7 @@ def test_those_who_guess_do_not_keep_others_waiting(connection: Connection, monk
 def test_rights_differ_between_console_and_registry(connection: Connection) -> None:
     async def visit() -> None:
         console = ClusterUsers(connection, console_rights(connection))
-        registry = ClusterUsers(connection, registry_rights("_schemas"))
+        registry = ClusterUsers(connection, registry_rights(connection, "_schemas"))
         assert await registry.visitor(*BOB) == Visitor("bob", may_change=False)
         for found in (await console.visitor(*BOB), await registry.visitor(*ALICE)):
             assert isinstance(found, Refusal)
@@ -84,9 +87,26 @@ def test_rights_differ_between_console_and_registry(connection: Connection) -> N
     asyncio.run(visit())
 
 
+def test_without_the_topic_only_the_registry_s_own_user_is_sure(
+    connection: Connection, cluster: SecuredCluster
+) -> None:
+    login = connection.login()
+    assert login is not None
+    cluster.user("carol", ["read", "--topic", "gone"])
+
+    async def visit() -> None:
+        registry = ClusterUsers(connection, registry_rights(connection, "gone"))
+        assert await registry.visitor(*login) == Visitor(login[0])
+        found = await registry.visitor("carol", "secret of a user")
+        assert isinstance(found, Refusal)
+        assert (found.status, found.reason) == (503, "cannot check the rights: there is no topic 'gone'")
+
+    asyncio.run(visit())
+
+
 def test_those_who_were_right_stay_so_while_no_broker_answers(cluster: SecuredCluster, connection: Connection) -> None:
     now = [0.0]
-    users = ClusterUsers(connection, registry_rights("_schemas"), lambda: now[0])
+    users = ClusterUsers(connection, registry_rights(connection, "_schemas"), lambda: now[0])
 
     async def visit() -> None:
         assert await users.visitor(*BOB) == Visitor("bob", may_change=False)

@@ -24,6 +24,7 @@ from skylog.registry.settings import URL_VARIABLE
 from skylog.registry.settings import USER_VARIABLE as REGISTRY_USER_VARIABLE
 from skylog.search_index import INDEX_VARIABLE
 from skylog.terminal import stderr
+from skylog.web.access import ASKS_NOBODY
 from skylog.web.listening import listen, url_of
 
 
@@ -167,4 +168,6 @@ def console(
         stderr.print(f"console at {url_of(listener)} of the cluster at {bootstrap}", markup=False)
         if settings.asks_users:
             stderr.print(f"log in as {connection.user}, or as a user who may alter the cluster", markup=False)
+        elif not settings.requires_credentials and not connection.is_plaintext:
+            stderr.print(ASKS_NOBODY.format("console"), markup=False)
     asyncio.run(serve(settings, listener, None if broker_fd is None else ParentBroker(broker_fd)))

@@ -19,6 +19,7 @@ from skylog.registry.settings import (
     RegistrySettings,
 )
 from skylog.terminal import note
+from skylog.web.access import ASKS_NOBODY
 from skylog.web.listening import listen, url_of
 
 
@@ -76,7 +77,8 @@ def registry(
 
     from skylog.client import Connection
 
-    own_user = Connection(bootstrap).user
+    connection = Connection(bootstrap)
+    own_user = connection.user
     asks_users = not (token or user) and own_user is not None
     settings = RegistrySettings(
         bootstrap, host, port, read_only, token, user, password, topic, advertised_url, asks_users=asks_users
@@ -92,6 +94,8 @@ def registry(
         sys.stdout.flush()
         if asks_users:
             note(f"log in as {own_user}, or as a user who may read, or write, the topic {topic}")
+        elif not settings.requires_credentials and not connection.is_plaintext:
+            note(ASKS_NOBODY.format("registry"))
 
     from skylog.registry.serving import serve
 

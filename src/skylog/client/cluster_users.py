@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from skylog.client.connection import Connection
 from skylog.client.peer_requests import CLIENT_ID, wait_for
-from skylog.errors import SkylogError
+from skylog.errors import ErrorCode, SkylogError
 from skylog.net.peer import LoginRefusedError, Peer, PeerError, PeerSecurity
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.metadata import MetadataRequest, MetadataRequestTopic
@@ -70,11 +70,19 @@ def console_rights(connection: Connection) -> RightsQuery:
     return RightsQuery(DescribeClusterRequest(include_cluster_authorized_operations=True), 0, decide)
 
 
-def registry_rights(topic: str) -> RightsQuery:
-    """Schemas are records of a topic: those who may read it may read them, those who may write it may change them."""
+def registry_rights(connection: Connection, topic: str) -> RightsQuery:
+    """Schemas are records of a topic: those who may read it may read them, those who may write it may change them.
+
+    The registry's own user may do both, also if the topic was deleted.
+    """
 
     def decide(user: str, response: Any) -> Visitor | Refusal:
-        operations = response.topics[0].topic_authorized_operations
+        if user == connection.user:
+            return Visitor(user)
+        row = response.topics[0]
+        if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return Refusal(503, f"cannot check the rights: there is no topic '{topic}'")
+        operations = row.topic_authorized_operations
         if not _has(AclOperation.READ, operations):
             return Refusal(403, f"{user} may not read schemas: `skylog acls add {user} read --topic {topic}`")
         return Visitor(user, may_change=_has(AclOperation.WRITE, operations))

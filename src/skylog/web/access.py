@@ -13,6 +13,10 @@ from skylog.errors import ConfigError
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
+ASKS_NOBODY: Final = (
+    "the {} asks for no login: everybody on this machine has its rights; set a token, or a user and a password"
+)
+"""A warning for a server beside a cluster that identifies its clients in another way than by passwords."""
 FOREIGN: Final = "this request comes from a page of another origin"
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -23,6 +23,7 @@ from skylog.cli.stop_signals import stop_signals
 from skylog.console.settings import DEFAULT_PORT, Settings
 from skylog.errors import ConfigError, SkylogError
 from skylog.registry.settings import DEFAULT_TOPIC, URL_VARIABLE, RegistrySettings
+from skylog.web.access import ASKS_NOBODY
 from skylog.web.listening import listen, url_of
 
 # Functions import the broker and its event loop when they need them, so that `skylog serve --help` does not.
@@ -246,9 +247,12 @@ class BrokerServer:
 
     def _announce_login(self, name: str) -> None:
         user, settings = _own_user(self.config), self.console if name == "console" else self.registry
-        if settings is not None and settings.asks_users:
+        assert settings is not None
+        if settings.asks_users:
             right = "may alter the cluster" if name == "console" else f"has rights to the topic {DEFAULT_TOPIC}"
             _print(f"log in to the {name} as {user}, or as a user who {right}")
+        elif not settings.requires_credentials and self._client_settings():
+            _print(ASKS_NOBODY.format(name))
 
     def _client_file(self) -> Path | None:
         """Return the file that clients need for the first listener, None if it is plain text."""

@@ -122,7 +122,8 @@ class RawPaths:
 def create_app(registry: Registry) -> Starlette:
     """Create the ASGI application of a registry that is started."""
     service, settings = Service(registry), registry.settings
-    users = ClusterUsers(registry.connection, registry_rights(settings.topic)) if settings.asks_users else None
+    query = registry_rights(registry.connection, settings.topic)
+    users = ClusterUsers(registry.connection, query) if settings.asks_users else None
     return Starlette(
         routes=[StarletteRoute(each.path, service.endpoint(each), methods=[each.method]) for each in ROUTES],
         middleware=[
