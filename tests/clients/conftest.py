@@ -184,7 +184,7 @@ def platformatic(bootstrap: str) -> Iterator[DrivenPeer]:
 def franz_peer(bootstrap: str) -> DrivenPeer:
     """franz-go, a client in Go."""
     try:
-        program = go_program(_HERE / "franz", "franz")
+        program = go_program(_HERE / "franz", "franz", may_build=IS_FULL)
     except NotAvailable as reason:
         pytest.skip(f"no franz-go: {reason}")
     return DrivenPeer(Driver([str(program), bootstrap], os.environ))

@@ -57,10 +57,14 @@ def _lock(name: str) -> Iterator[None]:
         yield
 
 
+def _folder(name: str, recipe: Sequence[Path]) -> Path:
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in recipe)).hexdigest()[:12]
+    return CACHE / f"{name}-{digest}"
+
+
 def installed(name: str, recipe: Sequence[Path], build: Callable[[Path], None]) -> Path:
     """The folder `build` fills according to the files of `recipe`; built again when one of them changes."""
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in recipe)).hexdigest()[:12]
-    folder = CACHE / f"{name}-{digest}"
+    folder = _folder(name, recipe)
     stamp = folder / ".complete"
     with _lock(name):
         if not stamp.exists():
@@ -121,11 +125,13 @@ def java_classpath(project: Path, artifact: str, version: str) -> str:
     return f"{classes}:{libraries}/*"
 
 
-def go_program(project: Path, name: str) -> Path:
-    """The program that a folder with a go.mod holds, with the modules it names."""
+def go_program(project: Path, name: str, *, may_build: bool) -> Path:
+    """The program that a folder with a go.mod holds, with the modules it names. The first build takes a while."""
     if shutil.which("go") is None:
         raise NotAvailable("go is not installed")
-    recipe, sources = [project / "go.mod", project / "go.sum"], sorted(project.glob("*.go"))
+    recipe = [project / "go.mod", project / "go.sum", *sorted(project.glob("*.go"))]
+    if not may_build and not (_folder(name, recipe) / ".complete").exists():
+        raise NotAvailable("it is not built yet; `make proof` builds it")
 
     def build(folder: Path) -> None:
         install(["go", "mod", "download"], project)
@@ -133,7 +139,7 @@ def go_program(project: Path, name: str) -> Path:
         environment = {**os.environ, "GOFLAGS": "-buildvcs=false -mod=readonly"}
         subprocess.run(["go", "build", "-o", str(folder / name), "."], cwd=project, env=environment, check=True)
 
-    return installed(name, [*recipe, *sources], build) / name
+    return installed(name, recipe, build) / name
 
 
 def debian_program(name: str) -> str:
