@@ -48,7 +48,7 @@ class Transport(Protocol):
 
 
 class PlainTransport:
-    """A TCP socket without encryption. Files go to it by `sendfile`, without passing through Python."""
+    """A TCP socket without encryption. `send_file` does not pass the data through Python."""
 
     __slots__ = ("_descriptor", "_socket", "receive_into", "send", "send_parts")
 
