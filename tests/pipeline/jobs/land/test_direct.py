@@ -63,7 +63,7 @@ def test_rows_are_those_of_the_transform(spark: SparkSession) -> None:
     others = pa.Table.from_batches(list(OtherRecords(parser)([batch])))
     assert found.num_rows == 2 * len(TIMES) == len(batches) * 2
     assert found.num_rows + others.num_rows == count
-    plain = pa.table(expected.where("attributes IS NULL OR attributes <> '1.10'").toArrow())
+    plain = pa.table(expected.where("attributes IS NULL OR attributes NOT LIKE '1.1%'").toArrow())
     assert found.cast(plain.schema).to_pylist() == plain.to_pylist()
 
 
