@@ -15,6 +15,7 @@ from skylog.pipeline.event_parser import FIELDS, REASON, parse, parse_schema
 from skylog.pipeline.jobs.land import ENVELOPE
 from skylog.pipeline.plain_events import PlainEvents
 from tests.pipeline.test_event_parser import records
+from tests.proof import proof
 from tests.spark.chance import chance
 
 SCHEMA = "id STRING, n INT, big BIGINT, ratio DOUBLE, ok BOOLEAN, user STRUCT<id: STRING, at: DOUBLE>, more STRING"
@@ -63,7 +64,7 @@ def test_plain_values_have_the_fields_that_spark_gives_them(spark: SparkSession)
 
 def test_random_values_are_parsed_as_by_spark(spark: SparkSession) -> None:
     drawn = chance()
-    values: list[bytes | None] = [text(drawn).encode("utf-8", "surrogatepass") for _ in range(4000)]
+    values: list[bytes | None] = [text(drawn).encode("utf-8", "surrogatepass") for _ in range(proof(4000, 1000))]
     for ddl in (SCHEMA, ENVELOPE):
         found = compared(spark, values, ddl)
         assert len(values) / 20 < sum(found) < len(values)

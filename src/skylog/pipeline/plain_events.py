@@ -26,7 +26,6 @@ _QUOTES: Final = (b'\\"', b"\\u0022")
 _FIRST_BEYOND_BMP: Final = 0xF0  # in UTF-8; Spark writes such characters as two escapes
 _AT_ONCE: Final = 2_000  # objects of more values do not fit into a processor's cache, and take twice as long
 _EXACT: Final = frozenset({str, int, bool, NoneType})
-_BITS: Final = {IntegerType: 31, LongType: 63}
 
 Doubts = set[int]
 """The numbers of values that are not plain after all."""
@@ -51,10 +50,9 @@ class PlainEvents:
 
     def _parse(self, values: pa.Array) -> tuple[NDArray[np.bool_], list[pa.Array]]:
         texts = values.to_pylist()
-        objects = [_plain_object(text) for text in texts]
-        doubts = {number for number, found in enumerate(objects) if found is None}
-        if doubts:
-            objects = [{} if found is None else found for found in objects]
+        parsed = [_plain_object(text) for text in texts]
+        doubts = {number for number, found in enumerate(parsed) if found is None}
+        objects = [found or {} for found in parsed]
         columns = [_column(each.dataType)([found.get(each.name) for found in objects], doubts) for each in self.schema]
         is_plain = np.ones(len(texts), dtype=bool)
         if doubts:
@@ -101,7 +99,7 @@ def _column(kind: DataType) -> Callable[[list[Any], Doubts], pa.Array]:
             return _doubles
         case BooleanType():
             return lambda values, doubts: pa.array(_only((bool,), values, doubts), pa.bool_())
-    bits = _BITS[type(kind)]
+    bits = 31 if isinstance(kind, IntegerType) else 63
     return lambda values, doubts: _integers(bits, values, doubts)
 
 
