@@ -109,7 +109,7 @@ def wrong_indexes(world: World) -> list[str]:
     return found
 
 
-def sound_bytes(data: bytes) -> int:
+def sound_bytes(data: bytes | bytearray) -> int:
     """Return where the first damaged batch of a file begins. Its length may be wrong, and so may all behind it."""
     position = 0
     while position < len(data):
