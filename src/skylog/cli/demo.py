@@ -137,7 +137,7 @@ def _print_result(run: DemoRun, brokers: int, *, is_balanced: bool) -> None:
         f"  skylog {command}     and in another terminal\n{login}"
         f"  skylog audit show --topic {EVENTS}; skylog groups list; skylog tail {EVENTS}\n"
         f"  sqlite3 {layout.visits} 'SELECT * FROM visits ORDER BY visits DESC'\n"
-        f"  duckdb -c \"SELECT event, count(*) FROM '{layout.table}/event_date=*/*/*.parquet' GROUP BY event\"\n"
+        f"  duckdb -c \"SELECT event, count(*) FROM delta_scan('{layout.table}') GROUP BY event\"\n"
         f"  less {layout.spark_log}     the log of Spark and the jobs\n"
         f"  rm -r {layout.root}     to start over\n"
     )
