@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, Self
 
@@ -82,8 +83,9 @@ class StreamRunner(Generic[ValueT]):
     def run(self) -> None:
         """Handle messages until `stop`. Raises the exception that the policy does not absorb."""
         with self:
-            while not self._stopping.wait(_WAIT_S):
-                pass
+            # Not `wait`: it holds the event's lock for a moment, in which a signal handler could not call `stop`.
+            while not self._stopping.is_set():
+                time.sleep(_WAIT_S)
 
     def stop(self) -> None:
         """End the runner after the current messages, from any thread or a signal handler."""
