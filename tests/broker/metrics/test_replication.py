@@ -178,6 +178,7 @@ def test_a_leader_with_replicas_out_of_sync_is_degraded_but_healthy(tmp_path: Pa
         reports = [await Health(broker).report() for broker in members.live()]
         assert [each.status for each in reports] == ["healthy"] * 3
         await members.stop_following(2, 3)
+        await members.produce(1, "t", batch_of(b"x"), acks=1)  # a fetch on its way lets nobody join again
         await members.change("t", in_sync_replicas=(1,))
         reports = [await Health(broker).report() for broker in members.live()]
         assert [(each.healthy, each.status) for each in reports] == [
@@ -194,6 +195,7 @@ def test_a_partition_without_a_leader_is_critical_where_it_has_a_replica(tmp_pat
     async def scenario(members: Members) -> None:
         await members.create("t", replicas=(1, 2))
         await members.stop_following(2)
+        await members.produce(1, "t", batch_of(b"x"), acks=1)  # a fetch on its way lets nobody join again
         await members.change("t", in_sync_replicas=(1,))
         await members.stop(1)
         await members.until(lambda: members.image("t").leader == -1)
