@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka import KafkaException, Producer
 
 from skylog.client import Admin, BrokerUnreachableError, Connection, OffsetRange, TopicNotFoundError
 from skylog.errors import ErrorCode, KafkaError, SkylogError
@@ -148,3 +151,23 @@ def test_offsets_of_a_partition_whose_leader_was_killed_are_an_error_or_left_out
         with pytest.raises(SkylogError):
             admin.offset_ranges(both)
         assert admin.reachable_offset_ranges(both) == {TopicPartition("letters", 1): OffsetRange(0, 0)}
+
+
+def test_offsets_that_a_new_leader_does_not_know_yet_are_asked_for_again(
+    admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker's part is in tests/broker/replication/test_new_leader.py, which can hold that moment."""
+    admin.create_topic(topic, 2)
+    both = admin.describe_topic(topic).topic_partitions
+    request, rejections = admin._request_offsets, iter([1, 0])
+
+    def reject(partitions: Sequence[TopicPartition], spec: Any) -> dict[TopicPartition, Future[Any]]:
+        futures = request(partitions, spec)
+        if (rejected := next(rejections, None)) is not None:
+            futures[both[rejected]] = Future()
+            futures[both[rejected]].set_exception(KafkaException(LibraryError(ErrorCode.OFFSET_NOT_AVAILABLE)))
+        return futures
+
+    monkeypatch.setattr(admin, "_request_offsets", reject)
+    assert admin.offset_ranges(both) == dict.fromkeys(both, OffsetRange(0, 0))
+    assert next(rejections, None) is None

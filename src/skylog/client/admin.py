@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
@@ -28,6 +29,8 @@ from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import NO_OFFSET, TopicPartition
 
 BROKER_DECIDES: Final = -1
+
+_RETRY_S: Final = 0.1
 
 _OFFSETS: Final[Any] = OffsetSpec  # its methods are untyped
 
@@ -218,8 +221,21 @@ class Admin:
     # -- librdkafka
 
     def _list_offsets(self, partitions: Sequence[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
-        futures = self._request_offsets(partitions, spec)
-        return {key: self._offset(key, future) for key, future in futures.items()}
+        """Ask again, until the timeout, for those whose new leader does not know them yet (KIP-207)."""
+        found: dict[TopicPartition, int] = {}
+        missing, deadline = list(partitions), time.monotonic() + self._connection.timeout_s
+        while missing:
+            futures, missing = self._request_offsets(missing, spec), []
+            for key, future in futures.items():
+                try:
+                    found[key] = self._offset(key, future)
+                except KafkaError as error:
+                    if error.code is not ErrorCode.OFFSET_NOT_AVAILABLE or time.monotonic() > deadline:
+                        raise
+                    missing.append(key)
+            if missing:
+                time.sleep(_RETRY_S)
+        return {key: found[key] for key in partitions}
 
     def _offset(self, key: TopicPartition, future: Future[Any]) -> int:
         offset: int = self._result(future, str(key)).offset
