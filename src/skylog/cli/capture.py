@@ -6,10 +6,8 @@ import importlib.util
 import json
 import logging
 import os
-import signal
 import sys
 from threading import Event
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -18,6 +16,7 @@ from typer.core import TyperGroup
 from skylog.cli.confirmation import confirm
 from skylog.cli.log_format import start_logging
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, Yes, parse_pairs
+from skylog.cli.stop_signals import stopped_by_signals
 from skylog.errors import ConfigError
 from skylog.registry.settings import URL_VARIABLE
 from skylog.terminal import note, write
@@ -136,7 +135,9 @@ def run(
         for show in shown:
             show(status)
 
-    run_capture(settings, _stop_on_signals(), report, once=once)
+    stop = Event()
+    with stopped_by_signals(stop.set):
+        run_capture(settings, stop, report, once=once)
 
 
 @app.command("drop")
@@ -176,19 +177,6 @@ class _Shown:
             state = "" if status.is_snapshot_done else ", snapshot is being read"
             note(f"captured {status.rows:,} rows, behind by {status.lag_s:.1f} s, {status.lag_bytes:,} bytes{state}")
         self._last = status
-
-
-def _stop_on_signals() -> Event:
-    stop = Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    return stop
 
 
 def _check_installed() -> None:

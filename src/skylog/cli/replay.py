@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, CodecName, parse_when
+from skylog.cli.stop_signals import stopped_by_signals
 from skylog.errors import SkylogError
 from skylog.terminal import fail, note, print_json, stderr
 
@@ -160,36 +158,15 @@ def _place(text: str, now_ms: int, option: str) -> Place:
 
 
 def _run(running: Replay) -> None:
-    """Run to the end or the first signal. A second signal has its default effect."""
+    """Run to the end or the first signal. A second signal ends the command at once."""
     plan = running.plan
     start_offsets = sum(offsets.start_offset for offsets in plan.ranges.values())
-    with _stopped_by_signals(running), _progress_bar() as bar:
+    with stopped_by_signals(running.stop), _progress_bar() as bar:
         task = bar.add_task(f"{plan.source} → {plan.target}", total=plan.offset_count, rate="")
         for progress in running.run():
             covered = sum(progress.next_offsets.values()) - start_offsets
             speed = progress.messages / max(progress.elapsed_s, 1e-9)
             bar.update(task, completed=covered, rate=f"{speed:,.0f} messages/s")
-
-
-@contextmanager
-def _stopped_by_signals(running: Replay) -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def stop(*_: object) -> None:
-        restore()
-        running.stop()
-
-    for number in numbers:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        restore()
 
 
 def _progress_bar() -> Progress:

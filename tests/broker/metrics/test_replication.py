@@ -88,7 +88,7 @@ def test_the_traffic_of_replication_is_counted_apart_from_that_of_clients(tmp_pa
         assert await values(members, f"{TOPICS}_replicationbytesin_total") == [0, size, size]
         assert await values(members, f"{TOPICS}_replicationbytesout_total") == [2 * size, 0, 0]
         by_topic = [
-            [value(await metrics(members, each), f"{TOPICS}_{name}_total", topic="t") for each in members.brokers]
+            [value(await metrics(members, each), f"{TOPICS}_{name}_total", topic="t") for each in (1, 2, 3)]
             for name in ("messagesin", "bytesin", "bytesout")
         ]
         assert by_topic == [[4, 0, 0], [size, 0, 0], [0, size, 0]]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from threading import Event
-from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from skylog.cli.pipelines.job_options import JobOptions, RunOptions, StreamOptions
 from skylog.cli.requirements import check_requirements
+from skylog.cli.stop_signals import stopped_by_signals
 from skylog.terminal import note, write
 
 if TYPE_CHECKING:
@@ -61,25 +60,22 @@ def running(
     spark = start_session(f"skylog-{job.name}", options.master, settings)
     stop = Event()
 
-    def end(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
+    def end() -> None:
         stop.set()
         note(f"{job.name}: stopping after the current batch; press Ctrl-C again to stop immediately, without data loss")
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
     shown = show or (_print_json if options.json else _print)
-    try:
-        with job.status(cluster) as status:
+    with stopped_by_signals(end):
+        try:
+            with job.status(cluster) as status:
 
-            def report(progress: Progress) -> None:
-                status.report(progress)
-                shown(progress)
+                def report(progress: Progress) -> None:
+                    status.report(progress)
+                    shown(progress)
 
-            yield Running(spark, ReportedSchedule(every_s, status.waiting), stop, report)
-    finally:
-        spark.stop()
+                yield Running(spark, ReportedSchedule(every_s, status.waiting), stop, report)
+        finally:
+            spark.stop()
 
 
 def run_job(job: RunnableJob, cluster: Cluster, options: RunOptions, show: ProgressCallback | None = None) -> None:

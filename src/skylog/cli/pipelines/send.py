@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 from collections import Counter
 from datetime import timedelta
 from enum import StrEnum
@@ -15,6 +14,7 @@ import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_duration_ms, parse_pairs
 from skylog.cli.pipelines.job_options import Once, SourceOptions
+from skylog.cli.stop_signals import stopped_by_signals
 from skylog.terminal import note, print_json
 
 
@@ -89,8 +89,14 @@ def send(
     server = SmtpServer(host, port, Tls(tls), user, password, None if ca is None else str(ca))
     settings = SendSettings(server, Letterhead(sender, site, subject), Doubt(in_doubt), age_days)
     settings.check()
-    cluster, stop = Cluster(bootstrap, options), _stop_on_signals()
-    with StatusPublisher(cluster, f"send: {topic} -> mail by {host}", "send", [topic]):
+    cluster, stop = Cluster(bootstrap, options), Event()
+
+    def end() -> None:
+        stop.set()
+        note("send: stopping after the current mail")
+
+    status = StatusPublisher(cluster, f"send: {topic} -> mail by {host}", "send", [topic])
+    with stopped_by_signals(end), status:
         counts = send_newsletters(cluster, topic, settings, group=group, once=once, stop=stop)
     if json:
         print_json(counts)
@@ -98,20 +104,6 @@ def send(
         note(f"send: {_in_words(counts)}")
     if counts["rejected"] and not counts["sent"]:
         raise typer.Exit(1)
-
-
-def _stop_on_signals() -> Event:
-    stop = Event()
-
-    def end(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        note("send: stopping after the current mail")
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    return stop
 
 
 def _in_words(counts: Counter[str]) -> str:
