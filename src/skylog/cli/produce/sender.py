@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import KafkaException
@@ -12,6 +12,8 @@ from skylog.cli.produce.input_format import Arguments
 from skylog.client import Connection
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import check_topic_name
+
+_REASON_S: Final = 1.0
 
 
 class Sender:
@@ -51,6 +53,8 @@ class Sender:
                 if self.failure is not None:
                     raise self.failure from None
             except KafkaException as error:
+                if error.args[0].code() == LibraryError._FATAL:  # its reason comes with an event
+                    self._wait_for(self._producer.poll, _REASON_S)
                 raise self._explain(error.args[0], message.get("partition")) from error
         self.accepted_count += 1
         self.accepted_bytes += len(message["value"] or b"") + len(message.get("key") or b"")
@@ -72,6 +76,15 @@ class Sender:
             return work(timeout_s)
         except KafkaException as error:
             raise self._explain(error.args[0], -1) from error
+        except SystemError as error:  # confluent-kafka calls `_on_delivery` with the exception of a fatal error pending
+            reason = error.__cause__
+            if isinstance(reason, KafkaException):
+                raise self._explain(reason.args[0], -1) from error
+            if self.failure is not None:
+                raise self.failure from error
+            raise SkylogError(
+                f"topic '{self._topic}': a fatal error; run the command again to see its reason"
+            ) from error
 
     def _on_delivery(self, error: LibraryError | None, message: Any) -> None:
         if error is None:
