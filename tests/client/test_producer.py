@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer as BareConsumer
+from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import TopicPartition as LibraryPartition
 
 from skylog import Admin, Producer, SimpleConsumer
@@ -464,3 +465,42 @@ def test_a_queue_that_is_full_at_once_is_not_said_to_have_been_full_for_a_time()
     with Producer("127.0.0.1:1") as producer:
         assert "the message queue is full (" in str(producer.buffer_full(0))
         assert "the message queue has been full for 60 s (" in str(producer.buffer_full(60))
+
+
+class OfConfluentKafka:
+    """A message or an error as a delivery report gets it while the exception of a fatal error is pending."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def _called(self) -> int:
+        self.calls += 1
+        if self.calls == 1:
+            raise SystemError("<method 'partition' of …> returned a result with an exception set")
+        return 3
+
+    partition = offset = _called
+
+
+@pytest.mark.parametrize(
+    "error", [None, LibraryError(LibraryError.TOPIC_AUTHORIZATION_FAILED)], ids=["stored", "rejected"]
+)
+def test_a_report_that_comes_with_a_fatal_error_is_the_outcome(
+    skylog_bootstrap: str, error: LibraryError | None
+) -> None:
+    with Producer(skylog_bootstrap) as producer:
+        sent = producer.send("letters", "a")
+        producer.flush()
+        assert producer._engine is not None
+        before = producer.delivered_count, producer.failed_count
+        delivery, message = Delivery(producer._engine, "letters"), OfConfluentKafka()
+        outcomes: list[Delivery] = []
+        delivery.add_done_callback(outcomes.append)
+        delivery(error, message)  # type: ignore[arg-type]
+        assert outcomes == [delivery]
+        counts = producer.delivered_count - before[0], producer.failed_count - before[1]
+        if error is None:
+            assert (delivery.result(0), counts) == (Position("letters", 3, 3), (1, 0))
+        else:
+            assert ("letters-3" in str(delivery.exception(0)), counts) == (True, (0, 1))
+        assert sent.result(0).topic == "letters"

@@ -47,12 +47,16 @@ class Delivery:
 
     def __call__(self, error: LibraryError | None, message: LibraryMessage) -> None:
         engine: Any = self._state
-        if error is None:
-            engine.delivered_count += 1
-            offset = message.offset()
-            self._state = (message.partition() or 0, NO_OFFSET if offset is None or offset < 0 else offset)
-        else:
-            self._state = engine.fail(error, self.topic, message.partition())
+        try:
+            if error is None:
+                offset = message.offset()
+                self._state = (message.partition() or 0, NO_OFFSET if offset is None or offset < 0 else offset)
+                engine.delivered_count += 1
+            else:
+                self._state = engine.fail(error, self.topic, message.partition())
+        except SystemError:  # the exception of a fatal error was pending (see `Engine.poll`), and is gone now
+            Delivery.__call__(self, error, message)
+            return
         if engine.waiters:
             engine.run_waiters(self)
 

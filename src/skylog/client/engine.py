@@ -96,7 +96,11 @@ class Engine:
         _close_with_the_worker()
 
     def poll(self) -> None:
-        """Handle pending delivery reports, unless another thread is doing it."""
+        """Handle pending delivery reports, unless another thread is doing it.
+
+        If librdkafka has reported a fatal error just before, confluent-kafka calls the callback of a report with an
+        exception pending. The first function in C that the callback calls then seems to raise SystemError.
+        """
         if self._polling.acquire(blocking=False):
             try:
                 _handle_reports(self.client.poll, 0)
@@ -229,7 +233,10 @@ class Engine:
         """Handle the report of a message that was sent without a Delivery."""
         if error is None:
             self.delivered_count += 1
-        else:
+            return
+        try:
+            self.fail(error, message.topic() or "", message.partition())
+        except SystemError:  # see `poll`
             self.fail(error, message.topic() or "", message.partition())
 
     def _create_topic(self, topic: str) -> None:
@@ -274,6 +281,8 @@ def _handle_reports(poll: Callable[[float], object], timeout_s: float) -> None:
         poll(timeout_s)
     except KafkaException as error:
         logger.warning("the producer cannot go on: %s", error.args[0].str())
+    except SystemError:  # its exception is lost if a report came with it
+        logger.warning("the producer cannot go on after a fatal error")
     except Exception:
         logger.exception("a callback failed")
 
