@@ -167,6 +167,7 @@ def test_the_broker_is_killed(own_broker: BrokerProcess, pair: tuple[RegistryPro
     writer, other = pair
     registering = Registrations("BROKER", [other.url, writer.url])
     registering.wait_for(10)
+    assert Api(other.url).get("/subjects")  # waits until it has read the topic
     own_broker.kill()
     assert Api(other.url).get("/subjects")  # reading needs no broker
     own_broker.start()
@@ -178,3 +179,8 @@ def test_the_broker_is_killed(own_broker: BrokerProcess, pair: tuple[RegistryPro
     other.kill()
     other.start()
     assert everything(Api(other.url)) == before
+
+
+def test_a_registry_stops_soon_though_its_broker_ended_before_it_had_read_the_topic() -> None:
+    with BrokerProcess() as broker, running_registry(broker.bootstrap):
+        broker.kill()

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 POLL_S: Final = 0.5
 BATCH: Final = 1000
 KEPT: Final = 1000
+_END_OFFSET_S: Final = 5.0  # a registry that stops waits for this request
 """The number of records that are remembered, to find out whether one was written."""
 _SETTINGS: Final[dict[str, Any]] = {
     "group.id": "skylog-registry-reader",  # required by the library, never used
@@ -84,7 +85,7 @@ class Follower:
     async def reach_end(self, timeout_s: float) -> None:
         """Wait until everything that is committed now is part of the state. Raises KafkaException, TimeoutError."""
         async with asyncio.timeout(timeout_s):
-            await self.reach(await asyncio.to_thread(self._end_offset, timeout_s))
+            await self.reach(await asyncio.to_thread(self._end_offset, min(timeout_s, _END_OFFSET_S)))
 
     def has(self, records: Sequence[Record], since: int) -> bool:
         """Whether these records were read, in this order, at or after an offset that was the position recently."""
