@@ -8,12 +8,13 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 
 from skylog.testing import wait_until
+from tests.descendants import below
 
 USER = "pgserver"
 SETTINGS = {
@@ -72,8 +73,13 @@ class Postgres:
     def kill(self) -> None:
         """Send SIGKILL to the server and all its backends, as a crash of the machine would."""
         assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGKILL)
+        os.kill(self._process.pid, signal.SIGSTOP)  # it starts no more backends
+        pids = [self._process.pid, *below(self._process.pid)]  # each backend has a session of its own
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.wait()
+        wait_until(lambda: not any(map(_runs, pids)), "the end of all backends", START_S)
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -91,6 +97,13 @@ class Postgres:
         except psycopg.OperationalError:
             return False
         return True
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @contextmanager
