@@ -104,7 +104,7 @@ def test_a_topic_that_is_deleted_while_a_replica_is_away_stays_deleted(cluster: 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for future in admin.delete_topics(["deleted", "recreated"]).values():
         future.result(patience(20))
-    wait_until(lambda: "recreated" not in admin.list_topics(timeout=10).topics, "the deletion")
+    wait_until(lambda: not {"deleted", "recreated"} & set(admin.list_topics(timeout=10).topics), "the deletion")
     admin.poll(0)
     assert (folder / "deleted-0").is_dir()
     cluster.start(away)
@@ -112,7 +112,10 @@ def test_a_topic_that_is_deleted_while_a_replica_is_away_stays_deleted(cluster: 
     produce(cluster.bootstrap, "recreated", ["new"])
     cluster.wait_until_in_sync("recreated", seconds=patience(20))
     assert values(cluster, "recreated", 1) == [b"new"]
-    wait_until(lambda: not (folder / "deleted-0").exists(), "the folder to be removed")
+    wait_until(
+        lambda: not (folder / "deleted-0").exists(),
+        f"the folder to be removed; topics: {[*admin.list_topics(timeout=10).topics]}",
+    )
     wait_until(lambda: not (folder / "recreated-1").exists(), "the folder to be removed")
     wait_until_identical({node: broker.data_dir for node, broker in cluster.brokers.items()}, ["recreated"])
     assert not [name for name in admin.list_topics(timeout=10).topics if name == "deleted"]
