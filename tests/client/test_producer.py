@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import subprocess
 import sys
 import threading
 import time
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -256,6 +259,45 @@ def test_a_closed_producer_raises(skylog_bootstrap: str, skylog_topic: str) -> N
     assert producer.delivered_count == 1
     with pytest.raises(SkylogError, match="closed"):
         producer.send(skylog_topic, b"")
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """No garbage collector: cycles of references are kept."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("is_audited", [False, True], ids=["plain", "audited"])
+def test_a_closed_producer_frees_its_client_and_keeps_its_counts(
+    skylog_bootstrap: str, skylog_topic: str, is_audited: bool
+) -> None:
+    audit = ProducerAudit("web-1") if is_audited else None
+    producer = Producer(skylog_bootstrap, audit=audit, partitioner=lambda key, count: None)
+    producer.send(skylog_topic, "a").result(20)
+    assert producer._engine is not None
+    client = weakref.ref(producer._engine.client)
+    assert client() is not None
+    assert producer.close() == 0
+    assert client() is None
+    assert (producer.delivered_count, producer.failed_count, producer.close()) == (1, 0, 0)
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_a_deleted_topic_is_not_created_again_by_a_closed_producer(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        admin = Admin(broker.bootstrap)
+        with Producer(broker.bootstrap) as producer:
+            producer.send("deleted", "a").result(20)
+        admin.delete_topics(["deleted"])
+        broker.kill()  # clients that lose a connection ask for all of their topics
+        broker.start()
+        with Producer(broker.bootstrap) as producer:
+            producer.send("other", "a").result(20)
+            time.sleep(1)  # librdkafka would ask within a few tens of milliseconds
+        assert [topic.name for topic in Admin(broker.bootstrap).list_topics()] == ["other"]
 
 
 def test_many_threads_send_through_one_producer(skylog_bootstrap: str, skylog_topic: str) -> None:

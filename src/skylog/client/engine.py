@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,7 +82,7 @@ class Engine:
         self._waiting = threading.Lock()
         self._connection = connection
         self._is_transactional = "transactional.id" in settings
-        self.client: LibraryProducer = connection.producer({**settings, "on_delivery": self._on_delivery})
+        self.client: LibraryProducer = connection.producer({**settings, "on_delivery": _reporter(self)})
         self.produce = self.client.produce
         self.tier = None if audit is None else audit.open_producer(self.publish)
         self._polled = threading.Condition()
@@ -229,15 +230,12 @@ class Engine:
         for waiter in waiters:
             run_callback(waiter, delivery)
 
-    def _on_delivery(self, error: LibraryError | None, message: LibraryMessage) -> None:
+    def note_report(self, error: LibraryError | None, message: LibraryMessage) -> None:
         """Handle the report of a message that was sent without a Delivery."""
         if error is None:
             self.delivered_count += 1
             return
-        try:
-            self.fail(error, message.topic() or "", message.partition())
-        except SystemError:  # see `poll`
-            self.fail(error, message.topic() or "", message.partition())
+        self.fail(error, message.topic() or "", message.partition())
 
     def _create_topic(self, topic: str) -> None:
         if topic in self._created_topics:
@@ -272,11 +270,31 @@ class Engine:
                 run_callback(lambda tier: tier.tick(), self.tier)
             with self._polled:
                 self._polled.notify_all()
+        self.tier = None  # it refers to `publish`
         _engines.discard(self)
 
 
+def _reporter(engine: Engine) -> Callable[[LibraryError | None, LibraryMessage], None]:
+    """Return the callback for reports, without a reference to the engine, whose client refers to the callback.
+
+    Otherwise only the garbage collector would free the client of a closed producer. It would keep its connections, and
+    create a deleted topic again when it refreshes its metadata.
+    """
+    reference = weakref.ref(engine)
+
+    def report(error: LibraryError | None, message: LibraryMessage) -> None:
+        try:
+            found = reference()
+        except SystemError:  # see `Engine.poll`
+            found = reference()
+        if found is not None:
+            found.note_report(error, message)
+
+    return report
+
+
 def _handle_reports(poll: Callable[[float], object], timeout_s: float) -> None:
-    """Let librdkafka call `_on_delivery`. It raises the error that ends a producer, such as one that is fenced."""
+    """Let librdkafka report. It raises the error that ends a producer, such as one that is fenced."""
     try:
         poll(timeout_s)
     except KafkaException as error:

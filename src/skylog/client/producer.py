@@ -96,7 +96,9 @@ class Producer:
         self.is_awaited = False  # whether an event loop waits for each result; set before the first message
         self.delivery_kind = Delivery
         self._engine: Engine | None = None
-        self._closed_engine: Engine | None = None  # kept for its counts
+        self._closed_engine: Engine | None = None  # with messages that were not delivered
+        self._final_counts = (0, 0)
+        self._stop_if_dropped: weakref.finalize[[], Producer] | None = None
         self._partitioner: CustomPartitioner | None = None
         self._closed = False
         self._batches: dict[int, list[Delivery]] = {}  # open batches, by thread
@@ -266,7 +268,20 @@ class Producer:
         """
         self._closed = True
         self._closed_engine, self._engine = self._engine or self._closed_engine, None
-        return 0 if self._closed_engine is None else self._closed_engine.close(timeout_s)
+        engine = self._closed_engine
+        if engine is None:
+            return 0
+        left = engine.close(timeout_s)
+        self._final_counts = engine.delivered_count, engine.failed_count
+        if not left:  # otherwise freeing it may wait for a thread that is looking for a host
+            self._release()
+        return left
+
+    def _release(self) -> None:
+        """Free librdkafka's client, which ends its connections."""
+        self._closed_engine = self._partitioner = None
+        if self._stop_if_dropped is not None:
+            self._stop_if_dropped.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -278,13 +293,13 @@ class Producer:
     def delivered_count(self) -> int:
         """The number of stored messages."""
         engine = self._engine or self._closed_engine
-        return 0 if engine is None else engine.delivered_count
+        return self._final_counts[0] if engine is None else engine.delivered_count
 
     @property
     def failed_count(self) -> int:
         """The number of failed messages."""
         engine = self._engine or self._closed_engine
-        return 0 if engine is None else engine.failed_count
+        return self._final_counts[1] if engine is None else engine.failed_count
 
     @property
     def queued_count(self) -> int:
@@ -301,7 +316,8 @@ class Producer:
                 engine.is_awaited = self.is_awaited
                 if self._choose is not None:
                     self._partitioner = CustomPartitioner(self._choose, self._connection, engine.client)
-                weakref.finalize(self, engine.stop_when_empty).atexit = False
+                self._stop_if_dropped = weakref.finalize(self, engine.stop_when_empty)
+                self._stop_if_dropped.atexit = False
                 if self._transactional_id is not None:
                     start_transactions(engine, self._transactional_id)
                 self._engine = engine
