@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from skylog.broker.endpoints import Endpoints
 from skylog.cluster import TopicImage
 from skylog.storage import Log, LogDir
 from skylog.storage.partition_metadata import read_topic_id
@@ -144,5 +145,30 @@ def test_a_topic_whose_rival_was_deleted_keeps_its_folder(tmp_path: Path, monkey
             topic_id = (await second.topics.create("t", [[1, 2]])).topic_id
             await soon(lambda: cluster.find(1), "the leader")
             await check_folder(cluster, topic_id)
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_is_deleted_while_a_broker_starts_loses_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_to_listen = Endpoints.start
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create("t", [1, 2])
+            await cluster.crash(2)
+
+            async def delete_first(*arguments: Any) -> int:
+                topics = cluster.brokers[1].topics
+                await topics.delete(topics.get("t"))
+                return await begin_to_listen(*arguments)
+
+            monkeypatch.setattr(Endpoints, "start", delete_first)
+            folder = cluster.data_dir(2) / "t-0"
+            assert folder.is_dir()
+            await cluster.start(2)
+            assert not folder.exists()
 
     asyncio.run(run())

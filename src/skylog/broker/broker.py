@@ -181,7 +181,7 @@ class Broker:
             await self.access.load()
         await self.quotas.load()
         bound = await self.endpoints.start(self.config, host, port)
-        self.replicas.is_running = True
+        await self.replicas.start()
         await self.membership.register(self.endpoints.registration())
         self.housekeeping.start()
         self.compactor.start()

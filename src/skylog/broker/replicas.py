@@ -48,7 +48,8 @@ class Replicas:
 
     A replica leads, follows, or is offline. `offline` has the reason why a log could not be opened. A member of a
     cluster leads nothing until `may_lead`: before it has joined, the image may show it as the leader that it was. Once
-    it `is_running`, it opens the logs of topics that others create in the background.
+    it was started, it opens the logs of topics that others create, and removes those of topics that others delete, in
+    the background.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Replicas:
         self.node_id = node_id
         self._is_replicated = is_replicated
         self.may_lead = not is_replicated
-        self.is_running = False
+        self._is_running = False
         self._clock = clock
         self._opening: set[tuple[UUID, int]] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -184,6 +185,11 @@ class Replicas:
 
     # -- following the image
 
+    async def start(self) -> None:
+        """Do the work with files in the background from now on, and what has come up during the start."""
+        self._is_running = True
+        await self.settle()
+
     def apply(self, before: ClusterImage, now: ClusterImage) -> None:
         """Add, reconfigure and remove replicas until they are those of the image."""
         for name, topic in now.topics.items():
@@ -235,7 +241,7 @@ class Replicas:
                 continue
             log = prepared.pop(name, None)
             try:
-                if log is None and self.is_running:
+                if log is None and self._is_running:
                     later.append(name)
                     continue
                 log = log or self._log_dir.make_log(name, config, topic.topic_id)
@@ -330,7 +336,7 @@ class Replicas:
         led = partition.is_leader
         partition.retire()
         self._report(partition, led)
-        if self.is_running and self._is_replicated:
+        if self._is_running and self._is_replicated:
             self._spawn(self.settle())
         return log
 
@@ -348,7 +354,7 @@ class Replicas:
         for name in names:
             del self.offline[name]
         self._removed_offline += [(name, topic.topic_id) for name in names]
-        if names and self.is_running and self._is_replicated:
+        if names and self._is_running and self._is_replicated:
             self._spawn(self.settle())
 
     # -- files, off the event loop
