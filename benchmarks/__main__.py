@@ -81,6 +81,7 @@ def parse(arguments: list[str]) -> tuple[list[str], Options, bool]:
 
 def main() -> int:
     names, options, strict = parse(sys.argv[1:])
+    options.work_dir.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 140)
     missed = []
     for name in names:

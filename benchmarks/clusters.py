@@ -17,6 +17,8 @@ from typing import Protocol, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.page_cache import full_page_cache
+from benchmarks.report import progress
 from skylog.cluster.zookeeper.server import ZooKeeperServer
 
 BROKERS = 3
@@ -232,9 +234,12 @@ class KafkaCluster(Processes):
 
 @contextmanager
 def both(
-    parent: Path, size: int = BROKERS, settings: Mapping[str, str] | None = None
+    parent: Path, size: int = BROKERS, settings: Mapping[str, str] | None = None, *, is_quick: bool = False
 ) -> Iterator[tuple[list[BrokerCluster], str]]:
-    """Run both clusters, or skylog's alone where Kafka cannot be had, with the reason. Their files go to `parent`."""
+    """Run both clusters, or skylog's alone where Kafka cannot be had, with the reason. Their files go to `parent`.
+
+    The page cache is full meanwhile. That takes up to a minute, so a quick run goes without.
+    """
     from tests.spark.peers.jars import NoJarsError, broker_jars
 
     clusters: list[BrokerCluster] = []
@@ -244,6 +249,9 @@ def both(
         stack.callback(shutil.rmtree, work_dir, ignore_errors=True)
         for name in ("skylog", "kafka"):
             (work_dir / name).mkdir()
+        if not is_quick:
+            progress("filling the page cache")
+            stack.enter_context(full_page_cache(work_dir))
         clusters.append(stack.enter_context(SkylogCluster(work_dir / "skylog", size, settings)))
         try:
             clusters.append(stack.enter_context(KafkaCluster(work_dir / "kafka", broker_jars(), size, settings)))

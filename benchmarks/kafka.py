@@ -116,7 +116,7 @@ def _measure_all(names: Sequence[str], size: int, options: Options, report: Repo
     """Measure groups of rows with brokers of their own. Return the figures by row and side."""
     figures: dict[str, Any] = {}
     progress(f"kafka: starting {size} broker{'s' * (size > 1)} of each")
-    with both(options.work_dir, size, SETTINGS) as (sides, note):
+    with both(options.work_dir, size, SETTINGS, is_quick=options.quick) as (sides, note):
         if note:
             report.notes.append(f"without Apache Kafka: {note}")
         for side in sides:

@@ -30,7 +30,7 @@ FULL_BATCH_MS = 100  # with librdkafka's default of 5 ms, the faster a broker an
 
 
 def run(options: Options) -> Report:
-    with both(options.work_dir) as (clusters, note):
+    with both(options.work_dir, is_quick=options.quick) as (clusters, note):
         for cluster in clusters:
             create_topic(cluster, "bench", PARTITIONS)
             create_topic(cluster, "paced", 1)

@@ -25,7 +25,7 @@ Rates = dict[tuple[str, int], list[tuple[float, float]]]
 
 
 def run(options: Options) -> Report:
-    with both(options.work_dir) as (clusters, note):
+    with both(options.work_dir, is_quick=options.quick) as (clusters, note):
         for cluster in clusters:
             create_topic(cluster, "bench", PARTITIONS)
             _warm_up(cluster, 5 if options.quick else WARM_UP_S)
