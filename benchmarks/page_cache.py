@@ -1,8 +1,8 @@
 """A full page cache, as on a machine that has been in service for a day.
 
 Some hosts take back the memory that a virtual machine does not use. Then the first write to every page costs many times
-more than a later one (measured: 9 µs for 4 KiB), and that time counts as CPU time of the broker that happens to write. With
-a full cache, new pages replace old ones, which the host has already given.
+more than a later one (measured: 9 µs for 4 KiB), and that time counts as CPU time of the broker that happens to write.
+With a full cache, new pages replace old ones, which the host has already given.
 """
 
 from __future__ import annotations
