@@ -8,7 +8,7 @@ that explains what to do; a request handler writes the code into the response fo
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, Self
 
 MAX_MESSAGE_LENGTH: Final = 1000
 
@@ -227,6 +227,11 @@ class KafkaError(SkylogError):
     def message(self) -> str:
         """The explanation, without the code."""
         return str(self.args[0])
+
+    def without_frames(self) -> Self:
+        """Forget where it was raised. An error that is kept would keep the memory of its request, too."""
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+        return self
 
 
 class MalformedRequestError(SkylogError):

@@ -8,7 +8,9 @@ from pathlib import Path
 from skylog.protocol.api_versions import ApiVersionsRequest
 from skylog.protocol.find_coordinator import FindCoordinatorRequest
 from skylog.protocol.heartbeat import HeartbeatRequest
+from skylog.records import Codec, Record, build_batch
 
+from .conftest import create_topic
 from .process import BrokerThread, until
 from .raw import RawClient, batch_of, fetch_request, produce_request
 
@@ -20,6 +22,7 @@ def test_requests_and_connections_leave_no_reference_cycles(tmp_path: Path) -> N
         with RawClient(thread.port) as client:
             client.metadata("t", create=True)
             client.ask(FindCoordinatorRequest(key="g"), 2)
+            create_topic(client, "compacted", configs={"cleanup.policy": "compact"})
         _visit(thread.port)
         until(lambda: not thread.look(lambda broker: broker.listener.connections), "the connections to be closed")
         gc.collect()
@@ -35,7 +38,7 @@ def test_requests_and_connections_leave_no_reference_cycles(tmp_path: Path) -> N
 
 
 def _visit(port: int) -> None:
-    """A producer, a consumer that is woken, one whose time is up, one that leaves, a member, something unreadable."""
+    """A producer, consumers that are woken, late or leave, a member, batches that are refused, something unreadable."""
     with RawClient(port) as client, RawClient(port) as waiting, RawClient(port) as leaving, RawClient(port) as bad:
         end = client.end_offset("t")
         waiting.send(fetch_request("t", end, max_wait_ms=20_000), 12)
@@ -47,5 +50,10 @@ def _visit(port: int) -> None:
         waiting.receive()
         waiting.ask(fetch_request("t", end + 3, max_wait_ms=1), 12)
         client.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)
+        for refused in (batch_of(b"v") + b"\0", bytes(100), bytes(2 << 20)):
+            assert client.produce("t", refused).error_code
+        assert client.produce("missing", batch_of(b"v", producer_id=1, producer_epoch=0, base_sequence=5)).error_code
+        keyless = build_batch([Record(b"v", None, 1)], codec=Codec.GZIP)  # opened in a thread
+        assert client.produce("compacted", keyless).error_code
         bad.send_bytes(b"\0\0\0\x0a\0\x01\x7f\xff\0\0\0\1\xff\xff")
         bad.is_closed()

@@ -94,6 +94,12 @@ def test_only_batches_that_come_again_are_remembered() -> None:
     assert len(remembered(5)) == 1
 
 
+def test_a_topic_whose_name_no_topic_can_have_is_not_remembered() -> None:
+    rejected = RejectedBatches()
+    rejected.note(TopicPartition("t" * 30_000, 0), memoryview(batch(5)), TOO_FEW)
+    assert len(rejected) == 0
+
+
 def test_a_committed_duplicate_is_acknowledged_though_too_few_replicas_are_in_sync(tmp_path: Path) -> None:
     """Otherwise five later batches could be stored before it comes again, and it would not be recognized any more."""
 

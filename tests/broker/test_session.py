@@ -9,7 +9,7 @@ import pytest
 
 from skylog.broker.api import Api
 from skylog.broker.session import Session
-from skylog.errors import MalformedRequestError
+from skylog.errors import ErrorCode, MalformedRequestError
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.metadata import MetadataRequest
 
@@ -37,6 +37,15 @@ def test_a_producer_that_repeats_itself_gets_a_lane_in_its_own_session(thread: B
         create_topic(other, "t")
         assert producer.produce("t", batch_of(b"a")).error_code == 0
         assert sorted(lanes_of(thread)) == [False, True]
+
+
+def test_a_name_that_no_topic_can_have_is_not_kept(thread: BrokerThread) -> None:
+    with RawClient(thread.port) as producer:
+        for name in ("t" * 30_000, "missing"):
+            assert producer.produce(name, batch_of(b"a")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        (session,) = thread.look(lambda broker: [each.handler for each in broker.listener.connections])
+        assert isinstance(session, Session)
+        assert session.written == {"missing"}
 
 
 def test_a_gate_sees_every_request_so_there_are_no_lanes(thread: BrokerThread) -> None:

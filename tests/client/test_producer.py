@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import gc
 import logging
@@ -396,6 +397,47 @@ worker.join()
 """
     run_script(script, skylog_bootstrap, skylog_topic)
     assert len(consume(skylog_bootstrap, skylog_topic, 100)) == 100
+
+
+@pytest.mark.parametrize("ending", [SystemExit, asyncio.CancelledError])
+def test_a_callback_that_ends_its_thread_ends_no_producer(
+    skylog_bootstrap: str, skylog_topic: str, ending: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def end(_: Delivery) -> None:
+        raise ending
+
+    with Producer(skylog_bootstrap) as producer:
+        producer.send(skylog_topic, b"one").add_done_callback(end)
+        producer.flush(10)
+        assert producer.send(skylog_topic, b"two").result(10).offset == 1
+    assert "a callback failed" in caplog.text
+
+
+def test_a_signal_handler_may_send_while_a_producer_starts(skylog_bootstrap: str, skylog_topic: str) -> None:
+    script = """if True:
+        import faulthandler, signal, sys
+        from skylog import Producer
+        from skylog.client.connection import Connection
+
+        def started(self, settings, make=Connection.producer):
+            if not handled:
+                signal.raise_signal(signal.SIGUSR1)
+            return make(self, settings)
+
+        def handle(*_):
+            handled.append(1)
+            producer.send(sys.argv[2], b"handler")
+
+        faulthandler.dump_traceback_later(30, exit=True)
+        handled = []
+        Connection.producer = started
+        signal.signal(signal.SIGUSR1, handle)
+        producer = Producer(sys.argv[1])
+        producer.send(sys.argv[2], b"main")
+        producer.close()
+    """
+    subprocess.run([sys.executable, "-c", script, skylog_bootstrap, skylog_topic], check=True, timeout=60)
+    assert {each.value for each in consume(skylog_bootstrap, skylog_topic, 2)} == {b"handler", b"main"}
 
 
 def test_no_callback_is_lost_however_late_it_is_added(skylog_bootstrap: str, skylog_topic: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from skylog.broker import Broker, group_coordinator, offset_removal
 from skylog.broker.group_log import GroupLog
 from skylog.broker.group_shard import MemberId
+from skylog.broker.handlers.join_group import MAX_PROTOCOLS
 from skylog.broker.state_topic import partition_of
 from skylog.errors import ErrorCode
 from skylog.groups import CommittedOffset, PendingOffsets
@@ -21,7 +22,7 @@ from skylog.model import TopicPartition
 from skylog.protocol.delete_groups import DeleteGroupsRequest
 from skylog.protocol.delete_topics import DeleteTopicsRequest
 from skylog.protocol.describe_groups import DescribeGroupsRequest
-from skylog.protocol.join_group import JoinGroupRequest
+from skylog.protocol.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from skylog.protocol.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -296,6 +297,28 @@ def test_requests_that_are_refused_leave_no_group_behind(thread: BrokerThread) -
         )
         assert client.ask(request, 7).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert client.groups() == set()
+
+
+def test_a_member_has_a_bounded_number_of_protocols(thread: BrokerThread) -> None:
+    """Each join compares those of all members."""
+
+    def join(count: int) -> int:
+        protocols = [JoinGroupRequestProtocol(name=f"assignor-{number}", metadata=b"") for number in range(count)]
+        request = JoinGroupRequest(
+            group_id="g",
+            member_id="",
+            session_timeout_ms=6000,
+            rebalance_timeout_ms=6000,
+            protocol_type="other",
+            protocols=protocols,
+        )
+        error_code: int = client.ask(request, 3).error_code
+        return error_code
+
+    with connect(thread) as client:
+        assert join(MAX_PROTOCOLS + 1) == ErrorCode.INVALID_REQUEST
+        assert client.groups() == set()
+        assert join(MAX_PROTOCOLS) == ErrorCode.NONE
 
 
 def test_the_offsets_of_a_deleted_topic_are_forgotten(thread: BrokerThread) -> None:

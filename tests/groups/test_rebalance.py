@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from skylog.errors import ErrorCode
 from skylog.groups import Group, GroupState, JoinRequest, JoinResponse
+from skylog.groups.member import Member
 
 from .driver import RANGE, REBALANCE_MS, SESSION_MS, GroupDriver, subscription
 
@@ -372,3 +374,28 @@ def test_members_that_expire_in_the_tick_that_ends_a_rebalance_do_not_disturb_it
     assert [(each.token, each.error) for each in answers] == [("C", ErrorCode.NONE)]
     assert list(group.members) == [answers[0].member_id]
     assert group.next_tick_ms is not None
+
+
+def test_members_must_share_a_protocol_with_those_that_are_there_now(driver: GroupDriver) -> None:
+    def protocols(*names: str) -> tuple[tuple[str, bytes], ...]:
+        return tuple((name, subscription("t")) for name in names)
+
+    first, _ = driver.join_known(protocols=protocols("range", "range", "sticky"))
+    refused = driver.join(protocols=protocols("other"))
+    assert driver.joined(refused).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    driver.join(first, protocols=protocols("other", "sticky"))
+    refused = driver.join(protocols=protocols("range"))
+    assert driver.joined(refused).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    driver.leave(first)
+    assert driver.join_known(protocols=protocols("range"))
+
+
+def test_the_protocols_of_all_members_are_not_compared_again_for_each_that_joins(
+    driver: GroupDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = itertools.count()
+    supports = Member.supports
+    monkeypatch.setattr(Member, "supports", lambda self: (next(looks), supports(self))[1])
+    for _ in range(100):
+        driver.join(version=3)
+    assert next(looks) < 300

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -53,6 +55,22 @@ def test_a_path_that_cannot_be_a_directory_is_an_error_that_names_it(tmp_path: P
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(SkylogError, match=r"cannot be a data directory.*choose another --data-dir"):
             LogDir(path, clock)
+
+
+def test_a_directory_that_cannot_be_written_to_is_named(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    expected = r"cannot be a data directory: Read-only file system; choose another --data-dir"
+    log_dir = LogDir(tmp_path / "full", clock)
+    monkeypatch.setattr("skylog.storage.log_dir.replace_file", refuse)
+    with pytest.raises(SkylogError, match=expected):
+        log_dir.identify(1)
+    monkeypatch.setattr("os.open", refuse)
+    with pytest.raises(SkylogError, match=expected):
+        LogDir(tmp_path, clock)
 
 
 def test_the_identity_stays_and_another_brokers_directory_is_refused(tmp_path: Path, clock: ManualClock) -> None:

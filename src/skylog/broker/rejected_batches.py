@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from skylog.errors import ErrorCode, KafkaError
-from skylog.model import TopicPartition
+from skylog.model import MAX_TOPIC_NAME_LENGTH, TopicPartition
 from skylog.records import HEADER_BYTES, BatchHeader
 from skylog.storage.producer_state import ProducerState
 
@@ -39,6 +39,8 @@ class RejectedBatches:
     def note(self, partition: TopicPartition, batch: memoryview, error: KafkaError) -> None:
         """Remember that a batch was not stored, if its producer has a sequence and will send it again."""
         if error.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+            return
+        if len(partition.topic) > MAX_TOPIC_NAME_LENGTH:  # no such topic will ever be
             return
         if error.code.retriable and len(batch) >= HEADER_BYTES and len(self._first) < _MAX_REMEMBERED:
             header = BatchHeader.read(batch)

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from skylog.model import MAX_TOPIC_NAME_LENGTH
 from skylog.net import Connection, FrameHandler, Shortcut
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Session:
 
     def note_written(self, topic: str) -> None:
         """Add a topic to those written. A client with very many topics is described by the first ones."""
-        if topic not in self.written and len(self.written) < MAX_NOTED_TOPICS:
+        if topic not in self.written and len(self.written) < MAX_NOTED_TOPICS and len(topic) <= MAX_TOPIC_NAME_LENGTH:
             self.written |= {topic}
 
     def note_read(self, topic: str) -> None:

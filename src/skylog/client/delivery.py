@@ -147,8 +147,13 @@ class AuditedDelivery(Delivery):
 
 
 def run_callback(callback: Callable[[Any], object], argument: Any) -> None:
-    """Run a callback of the application, and log its exception."""
+    """Run a callback of the application, and log its exception.
+
+    Also that of `sys.exit`, or of a cancelled task: it would end the thread that polls, and no result would ever come.
+    """
     try:
         callback(argument)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         logger.exception("a callback failed")

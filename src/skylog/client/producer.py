@@ -92,7 +92,7 @@ class Producer:
         self._serializer: Callable[[Any], bytes] | None = None if serializer is serialize else serializer
         self._key_serializer: Callable[[Any], bytes] = key_serializer
         self._audit = audit
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()  # a signal handler may send while it starts
         self.is_awaited = False  # whether an event loop waits for each result; set before the first message
         self.delivery_kind = Delivery
         self._engine: Engine | None = None
@@ -313,6 +313,9 @@ class Producer:
             if self._engine is None:
                 self._connection.warn_as("messages wait in the queue")
                 engine = Engine(self._connection, self._settings, self._audit)
+                if self._engine is not None:  # a signal handler has sent meanwhile
+                    engine.stop_when_empty()
+                    return self._engine
                 engine.is_awaited = self.is_awaited
                 if self._choose is not None:
                     self._partitioner = CustomPartitioner(self._choose, self._connection, engine.client)
@@ -354,7 +357,7 @@ class Producer:
     def _after_fork(self) -> None:
         """Begin anew in the child: the parent sends what was sent before the fork."""
         self._engine = self._closed_engine = self._partitioner = None
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         for sent in self._batches.values():
             sent.clear()
 

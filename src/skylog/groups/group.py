@@ -31,7 +31,7 @@ from typing import Final
 from skylog.errors import ErrorCode, KafkaError
 from skylog.groups.effects import Effect, JoinResponse, StoreGroup, SyncResponse
 from skylog.groups.member import JoinRequest, Member, Token
-from skylog.groups.protocols import can_join, choose_protocol
+from skylog.groups.protocols import choose_protocol
 from skylog.groups.roster import Roster
 from skylog.groups.state import TRANSITIONS, GroupState
 from skylog.groups.subscription import same_topics, subscribed_topics
@@ -98,6 +98,8 @@ class Group:
 
         If a group is larger than a lowered limit, the last members to join the next rebalance are rejected.
         """
+        if len(self.members) < self._max_size:
+            return
         member = self._roster.of_request(request)
         if self.state is GroupState.PREPARING:
             is_in, size = member is not None and member.join is not None, len(self._roster.joined)
@@ -109,7 +111,7 @@ class Group:
 
     def _check_protocols(self, request: JoinRequest) -> None:
         wanted_type = self.protocol_type if self.members else request.protocol_type or None
-        if request.protocol_type != wanted_type or not can_join(request.protocols, self.members.values()):
+        if request.protocol_type != wanted_type or not self._roster.can_join(request.protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
     def _join_new(self, request: JoinRequest, token: Token, now_ms: int) -> list[Effect]:
@@ -178,7 +180,7 @@ class Group:
         effects: list[Effect] = []
         if member.join is not None:  # the client sent the request again, on a new connection
             effects.append(JoinResponse(member.join, ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
-        member.protocols = request.protocols
+        self._roster.change_protocols(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.join = token

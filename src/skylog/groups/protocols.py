@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from skylog.groups.member import Member, Protocols
-
-
-def can_join(protocols: Protocols, members: Iterable[Member]) -> bool:
-    """Return whether a new member with these protocols shares one with all members."""
-    return bool({name for name, _ in protocols}.intersection(*(member.supports() for member in members)))
+from skylog.groups.member import Member
 
 
 def choose_protocol(members: Iterable[Member]) -> str:

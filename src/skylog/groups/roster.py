@@ -6,33 +6,55 @@ rebalances; they belong to `group`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 from skylog.errors import ErrorCode, KafkaError
-from skylog.groups.member import JoinRequest, Member
+from skylog.groups.member import JoinRequest, Member, Protocols
 
 PENDING_PATIENCE_MS: Final = 3_000
 """How long a rebalance waits for a pending member. Its id stays valid for longer."""
 
 
 class Roster:
-    """Members in the order in which they joined. An instance id belongs to the last member that joined with it."""
+    """Members in the order in which they joined. An instance id belongs to the last member that joined with it.
+
+    The members that support a protocol are counted: a large group must not be searched for each member that joins.
+    """
 
     def __init__(self, members: Iterable[Member] = ()) -> None:
         self.members = {member.member_id: member for member in members}
         self._instances = {each.instance_id: key for key, each in self.members.items() if each.instance_id is not None}
+        self._supporters = Counter(name for member in self.members.values() for name in member.supports())
         self._pending: dict[str, tuple[int, int]] = {}  # until when a rebalance waits, until when the id is valid
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
+        self._supporters.update(member.supports())
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
 
     def drop(self, member: Member) -> None:
         del self.members[member.member_id]
+        self._end_support(member)
         if member.instance_id is not None:
             del self._instances[member.instance_id]
+
+    def change_protocols(self, member: Member, protocols: Protocols) -> None:
+        self._end_support(member)
+        member.protocols = protocols
+        self._supporters.update(member.supports())
+
+    def _end_support(self, member: Member) -> None:
+        for name in member.supports():
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                del self._supporters[name]
+
+    def can_join(self, protocols: Protocols) -> bool:
+        """Return whether a member with these protocols shares one with all members."""
+        return any(self._supporters[name] == len(self.members) for name, _ in protocols)
 
     def static_member(self, instance_id: str | None) -> Member | None:
         return None if instance_id is None else self.members.get(self._instances.get(instance_id, ""))

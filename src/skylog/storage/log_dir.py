@@ -18,6 +18,7 @@ The caller chooses the threads, and never calls from two of them at the same tim
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import fcntl
 import logging
@@ -26,7 +27,7 @@ import re
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,12 +91,9 @@ class LogDir:
         self.path = path.absolute()
         self._clock = clock
         self.pool = FilePool(open_file)
-        try:
+        with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = error.strerror or error
-            raise SkylogError(f"{self.path} cannot be a data directory: {reason}; choose another --data-dir") from error
-        self._lock = self._acquire_lock()
+            self._lock = self._acquire_lock()
         self.logs: dict[TopicPartition, Log] = {}
         self._kept: dict[tuple[str, UUID], Path] = {}  # renamed folders of deleted topics, by former name and topic id
         self._kept_as: dict[Path, tuple[str, UUID]] = {}
@@ -108,8 +106,18 @@ class LogDir:
         marker = self.path / CLEAN_SHUTDOWN
         self.clean = marker.exists()
         self._closed_sizes = read_checkpoint(marker)
-        marker.unlink(missing_ok=True)
-        sync_directory(self.path)
+        with self._writing():
+            marker.unlink(missing_ok=True)
+            sync_directory(self.path)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raise SkylogError if the directory cannot be written to: it is read-only, or its disk is full."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or error
+            raise SkylogError(f"{self.path} cannot be a data directory: {reason}; choose another --data-dir") from error
 
     def _acquire_lock(self) -> int:
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -151,7 +159,8 @@ class LogDir:
             identity = Identity(stored.cluster_id, node_id, new_id())
         lines = ["version=1", f"cluster.id={identity.cluster_id}", f"node.id={node_id}"]
         lines.append(f"directory.id={identity.directory_id}")
-        replace_file(path, ("\n".join(lines) + "\n").encode())
+        with self._writing():
+            replace_file(path, ("\n".join(lines) + "\n").encode())
         return identity
 
     # -- the first start in a cluster

@@ -2,17 +2,23 @@
 
 From version 4 on a new member first gets an id, with which it joins (KIP-394). From 5 on a member may be static
 (KIP-345). From 9 on the response can make a static leader that rejoins skip the assignment (KIP-814).
+
+A member may support up to MAX_PROTOCOLS assignors. Clients have a handful, and each join compares those of all members.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from skylog.broker.api import Api, Context
 from skylog.broker.security.needs import group
-from skylog.errors import KafkaError
+from skylog.errors import ErrorCode, KafkaError
 from skylog.groups import JoinRequest, JoinResponse
 from skylog.protocol.apis import ApiKey
 from skylog.protocol.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from skylog.security.acl import AclOperation
+
+MAX_PROTOCOLS: Final = 32
 
 
 async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
@@ -25,6 +31,8 @@ async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupRespon
 
 
 def _join_request(context: Context, request: JoinGroupRequest) -> JoinRequest:
+    if len(request.protocols) > MAX_PROTOCOLS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a member may have {MAX_PROTOCOLS} protocols at most")
     rebalance_ms = request.rebalance_timeout_ms if context.version >= 1 else request.session_timeout_ms
     return JoinRequest(
         member_id=request.member_id,

@@ -168,7 +168,7 @@ def _append_all(context: Context, call: ProduceCall, stamps: Stamps) -> Outcome:
                         continue
                 appended = partition.append(records, now_ms, acks, verified_at)
             except KafkaError as error:
-                failures[topic, index] = error
+                failures[topic, index] = error.without_frames()
                 results.append((index, -1, -1, -1))
                 if records:
                     _note_rejected(context, topic, index, records, error)
@@ -243,7 +243,7 @@ async def _finish(context: Context, call: ProduceCall, outcome: Outcome) -> Repl
             finally:
                 budget.release(len(batch))
         except KafkaError as error:
-            failures[name.topic, name.partition] = error
+            failures[name.topic, name.partition] = error.without_frames()
             _note_rejected(context, *name, memoryview(batch), error)
             continue
         uncommitted.append((partition, appended))
