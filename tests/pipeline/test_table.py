@@ -13,6 +13,7 @@ from typing import Any
 import polars
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
@@ -59,6 +60,23 @@ def test_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("adaptive")
+def test_times_of_years_that_python_does_not_have_are_stored_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    late, early = "timestamp_micros(1700000000000000000L)", "timestamp_micros(-100000000000000000L)"
+    frame = spark.sql(f"SELECT 1 AS id, {late} AS at, date({late}) AS day UNION ALL SELECT 2, {early}, date({early})")
+    expected = frame.selectExpr("id", "unix_micros(at)", "unix_date(day)").orderBy("id").collect()
+    for key in ((), ("id",)):
+        table = Table(tmp_path / f"with{'-'.join(key)}", key=key)
+        for number in range(2):
+            append(frame.selectExpr(f"id + {0 if key else 2 * number} AS id", "at", "day"), table, number, number + 1)
+        for _ in range(2):  # before and after Delta itself has written files
+            found = table.read(spark).where("id <= 2").selectExpr("id", "unix_micros(at)", "unix_date(day)")
+            assert found.orderBy("id").collect() == expected
+            table.optimize()
+        assert polars.read_delta(str(table.path)).height == (2 if key else 4)
+    with pytest.raises(PySparkException, match="a row has a day outside of the years 1 to 9999"):
+        append(frame, Table(tmp_path / "parts", partition_by=("day",)), 0, 1)
+
+
 def test_few_files_are_written_however_many_tasks_there_are(spark: SparkSession, tmp_path: Path) -> None:
     table = Table(tmp_path / "t", partition_by=("p",))
     append(spark.range(0, 10_000, 1, 16).selectExpr("id", "id % 3 AS p"), table, 0, 1)
