@@ -167,6 +167,27 @@ def test_a_database_gets_counts_once(
         wrong.run(spark, skylog_broker.bootstrap, once=True)
 
 
+@pytest.mark.parametrize(("result", "kind"), [(None, "nothing"), (7, "an object of type int")])
+def test_a_function_that_returns_no_frame_is_named(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path, result: Any, kind: str
+) -> None:
+    send(skylog_broker.bootstrap, topic, comment(1))
+    for into in (Table(tmp_path / "t"), Topic(f"{topic}-out")):
+        wrong = job(topic, into, name="wrong")(lambda _: result)
+        with pytest.raises(ConfigError, match=f"job 'wrong': its function returned {kind} instead of a DataFrame"):
+            wrong.run(spark, skylog_broker.bootstrap, once=True, state=tmp_path / "state")
+
+
+def test_a_time_that_no_database_has_is_named(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    into = Database(f"sqlite:///{tmp_path / 'late.db'}", "late", key=("id",))
+    late = job(topic, into)(lambda events: events.selectExpr("offset AS id", "timestamp_micros(1700000000000000000) t"))
+    send(skylog_broker.bootstrap, topic, comment(1))
+    with pytest.raises(StoreError, match="table late: a row has a time or date that cannot be stored"):
+        late.run(spark, skylog_broker.bootstrap, once=True)
+
+
 def test_a_topic_gets_every_result_once_with_as_many_partitions_as_the_source(
     spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import polars
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
@@ -56,6 +57,23 @@ def test_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) ->
         assert found.collect() == frame.collect()
         assert found.schema.simpleString() == frame.schema.simpleString()
         assert polars.read_delta(str(tmp_path / name)).height == 1
+
+
+def test_times_of_years_that_python_does_not_have_are_stored_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    late, early = "timestamp_micros(1700000000000000000L)", "timestamp_micros(-100000000000000000L)"
+    frame = spark.sql(f"SELECT 1 AS id, {late} AS at, date({late}) AS day UNION ALL SELECT 2, {early}, date({early})")
+    expected = frame.selectExpr("id", "unix_micros(at)", "unix_date(day)").orderBy("id").collect()
+    for key in ((), ("id",)):
+        table = Table(tmp_path / f"with{'-'.join(key)}", key=key)
+        for number in range(2):
+            append(frame.selectExpr(f"id + {0 if key else 2 * number} AS id", "at", "day"), table, number, number + 1)
+        for _ in range(2):  # before and after Delta itself has written files
+            found = table.read(spark).where("id <= 2").selectExpr("id", "unix_micros(at)", "unix_date(day)")
+            assert found.orderBy("id").collect() == expected
+            table.optimize()
+        assert polars.read_delta(str(table.path)).height == (2 if key else 4)
+    with pytest.raises(PySparkException, match="a row has a day outside of the years 1 to 9999"):
+        append(frame, Table(tmp_path / "parts", partition_by=("day",)), 0, 1)
 
 
 @pytest.mark.usefixtures("adaptive")
@@ -236,6 +254,17 @@ def test_rows_without_a_key_or_with_the_same_are_refused(
     assert Table(tmp_path / "t").offsets(["t"]) == {}
 
 
+def test_a_key_that_is_an_empty_partition_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta stores it as null, so a later row would not replace it."""
+    rows = spark.sql("SELECT * FROM VALUES ('de', '', 1), ('', 'x', 2) AS rows(country, name, id)")
+    table = Table(tmp_path / "t", key=("country", "id"), partition_by=("country",))
+    with pytest.raises(TableError, match=r"a row has no country or no id, which are the key"):
+        append(rows, table, 0, 1)
+    for number in range(2):
+        append(rows.where("id = 1"), table, number, number + 1)
+    assert query(tmp_path / "t", "SELECT country, name, id FROM t") == [("de", "", 1)]
+
+
 @pytest.mark.usefixtures("adaptive")
 def test_an_upsert_of_a_few_keys_reads_them_once_and_writes_in_one_query(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -299,7 +328,15 @@ def test_a_result_that_does_not_fit_is_refused(spark: SparkSession, tmp_path: Pa
         append(spark.range(1).selectExpr("'x' AS id"), table, 2, 3)
     with pytest.raises(TableError, match="is partitioned by nothing, not by name"):
         append(spark.range(1), Table(tmp_path / "t", partition_by=("name",)), 2, 3)
+    for twice in ("event, event", "event, event AS Event"):
+        with pytest.raises(TableSchemaError, match=r"there are two columns '[eE]vent'; rename one, or leave it out"):
+            append(spark.sql("SELECT 'x' AS event").selectExpr(*twice.split(", ")), Table(tmp_path / "u"), 0, 1)
+    with pytest.raises(TableSchemaError, match="has no columns but those that it is partitioned by"):
+        append(spark.range(1), Table(tmp_path / "u", partition_by=("id",)), 0, 1)
+    with pytest.raises(TableSchemaError, match="there is no column 'day' to partition by; there are id"):
+        append(spark.range(1), Table(tmp_path / "u", partition_by=("day",)), 0, 1)
     assert table.offsets(["t"]) == {KEY: 2}
+    assert not (tmp_path / "u").exists()
 
 
 def test_files_that_the_driver_does_not_see_are_an_error(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class OpenDatabase:
     ) -> None:
         plain = plain_rows(rows)
         layout = RowLayout(kinds_of(plain), self._database.key, self._database.add)
-        self.upsert(layout, [tuple(row) for row in plain.collect()], before, after, before_commit)
+        self.upsert(layout, self._collected(plain), before, after, before_commit)
 
     def upsert(
         self,
@@ -104,6 +104,15 @@ class OpenDatabase:
         self._check_keys(layout, found + gone)
         before_commit()
         self._store.apply(layout, found, before, after, gone)
+
+    def _collected(self, rows: DataFrame) -> list[tuple[Any, ...]]:
+        try:
+            return [tuple(row) for row in rows.collect()]
+        except (OverflowError, ValueError) as error:
+            raise StoreError(
+                f"{self._database.target}: a row has a time or date that cannot be stored ({error}); leave it out, or "
+                "cast it to a text"
+            ) from error
 
     def _check_keys(self, layout: RowLayout, rows: list[tuple[Any, ...]]) -> None:
         places = [list(layout.columns).index(name) for name in layout.key]

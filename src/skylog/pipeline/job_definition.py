@@ -66,6 +66,16 @@ class Job(RunnableJob):
         functools.update_wrapper(self, function)
         self._check()
 
+    def _result(self, *frames: DataFrame) -> DataFrame:
+        """Return the result of the function. Raises ConfigError if it is no DataFrame."""
+        from pyspark.sql import DataFrame
+
+        found: Any = self.function(*frames)
+        if not isinstance(found, DataFrame):
+            kind = "nothing" if found is None else f"an object of type {type(found).__name__}"
+            raise ConfigError(f"job '{self.name}': its function returned {kind} instead of a DataFrame")
+        return found
+
     def __call__(self, *frames: DataFrame, **more: Any) -> DataFrame:
         return self.function(*frames, **more)
 
@@ -119,7 +129,7 @@ class Job(RunnableJob):
     def steps(self) -> FunctionJob:
         """Return what is done with each increment, for use in `with`."""
         assert not isinstance(self.into, Topic)
-        return FunctionJob(self.name, self.function, self.reads, self.into, self._schema_of(self.reads))
+        return FunctionJob(self.name, self._result, self.reads, self.into, self._schema_of(self.reads))
 
     def _run_stream(self, spark: SparkSession, cluster: Cluster, run: JobRun) -> None:
         session = stream_session(spark)
@@ -137,7 +147,7 @@ class Job(RunnableJob):
         source = StreamSource(cluster, run.group, run.max_offsets, run.options)
         records = [source.read(spark, ",".join(topics)) for topics in self._groups]
         inputs = [self._input(frame, topics) for frame, topics in zip(records, self._groups, strict=True)]
-        rows = self.function(*inputs)
+        rows = self._result(*inputs)
         queries = [start_query(rows, self.into, cluster, state, schedule, self.mode)]
         try:
             queries += self._start_unparsed(spark, cluster, run, schedule, state)

@@ -14,7 +14,7 @@ from skylog.pipeline.delta.changed_keys import ChangedKeys
 from skylog.pipeline.delta.data_files import DEFAULT_FILE_BYTES, FileLayout, WrittenFile, write_files
 from skylog.pipeline.delta.errors import ConcurrentWriterError, LostFilesError, TableError, TableSchemaError
 from skylog.pipeline.delta.reading import read_files
-from skylog.pipeline.delta.schema import spelled
+from skylog.pipeline.delta.schema import check_columns, spelled
 from skylog.pipeline.delta.storage import Storage
 from skylog.pipeline.delta.table_log import TableFile, TableLog, TableVersion, delta_errors
 from skylog.pipeline.delta.upserts import divided, splits_of, touched_files, upserted
@@ -181,7 +181,7 @@ class OpenTable:
             log.commit(files, before=before, after=after)
             return
         # Used several times, and the topic may be compacted meanwhile. The first query, of the keys, reads all rows.
-        changes = self._spelled(rows.localCheckpoint(eager=False))
+        changes = self._as_stored(self._spelled(rows.localCheckpoint(eager=False)))
         keys = ChangedKeys(changes, spelled(self._table.key, log.schema))
         self._check_keys(keys)
         before_commit()
@@ -231,6 +231,7 @@ class OpenTable:
         table, stored = self._table, _without(schema, self._table.deleted)
         log = self.refresh()
         if log is None:
+            check_columns(stored, table.partition_by, self._storage.uri)
             file_bytes = table.file_size_bytes if table.key or table.file_bytes else None
             log = self.log = TableLog.open_or_create(self._storage, stored, table.partition_by, file_bytes=file_bytes)
         log.check_offsets(before, after)
@@ -255,6 +256,14 @@ class OpenTable:
     def _spelled(self, rows: DataFrame) -> DataFrame:
         names = rows.columns if self.log is None else spelled(rows.columns, self.log.schema)
         return rows if names == rows.columns else rows.toDF(*names)
+
+    def _as_stored(self, rows: DataFrame) -> DataFrame:
+        """Return the rows with null for empty texts in partition columns of the key, as Delta stores them."""
+        from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
+
+        both = {name.lower() for name in self._table.key} & {name.lower() for name in self._table.partition_by}
+        texts = [name for name, kind in rows.dtypes if name.lower() in both and kind == "string"]
+        return rows.withColumns({name: F.nullif(F.col(f"`{name}`"), F.lit("")) for name in texts}) if texts else rows
 
     def _check_keys(self, keys: ChangedKeys) -> None:
         wrong = keys.wrong()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import subprocess
 import sys
@@ -62,6 +63,12 @@ def test_nothing_to_add_leaves_the_sum(database: str, table: str) -> None:
         **{(f"org-{number}", "2024-05-01"): visits for number, visits in enumerate((0, 2, 0, 3))},
     }
     store.close()
+
+
+def test_nan_leaves_the_sum() -> None:
+    """A database would add it for good, or take it for NULL."""
+    assert LAYOUT.summable(("acme", MAY_1, math.nan)) == ["acme", MAY_1, 0]
+    assert RowLayout({"id": Kind.TEXT, "ratio": Kind.REAL}, ("id",)).summable(("a", math.inf)) == ["a", math.inf]
 
 
 def test_a_text_with_a_nul_is_stored(database: str, table: str) -> None:

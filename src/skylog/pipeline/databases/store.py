@@ -61,7 +61,8 @@ class Precedence:
 @dataclass(frozen=True)
 class RowLayout:
     """The columns of rows, in order. `key` identifies a row. Columns in `add` are added to those of the row with the
-    same key, the others replace them. None adds nothing. Without `precedence`, a row always replaces the stored one."""
+    same key, the others replace them. None and NaN add nothing. Without `precedence`, a row always replaces the stored
+    one."""
 
     columns: Mapping[str, Kind]
     key: tuple[str, ...]
@@ -85,9 +86,10 @@ class RowLayout:
         return tuple(name for name in self.columns if name not in self.key and name not in self.add)
 
     def summable(self, row: Row) -> Row:
-        """Return the row with 0 for None in the columns that are added."""
+        """Return the row with 0 for None and NaN in the columns that are added, which would erase the sum."""
         return [
-            0 if value is None and name in self.add else value for name, value in zip(self.columns, row, strict=True)
+            0 if name in self.add and (value is None or value != value) else value
+            for name, value in zip(self.columns, row, strict=True)
         ]
 
 

@@ -181,8 +181,18 @@ class _TaskWriter:
         columns = [batch.column(batch.schema.get_field_index(name)) for name in self._layout.split_by]
         data = batch.drop_columns(list(self._layout.split_by)) if columns else batch
         for start, end in _runs(columns, batch.num_rows):
-            self._append(tuple(column[start].as_py() for column in columns), data.slice(start, end - start))
+            self._append(tuple(self._values(columns, start)), data.slice(start, end - start))
         return self._layout.open_files == 1 or self._reopened <= _MOST_REOPENED
+
+    def _values(self, columns: Sequence[pa.Array], row: int) -> Iterator[Any]:
+        """Yield the values of `split_by` in a row. Raises ValueError for a date that no reader could parse."""
+        for name, column in zip(self._layout.split_by, columns, strict=True):
+            try:
+                yield column[row].as_py()
+            except (OverflowError, ValueError) as error:
+                raise ValueError(
+                    f"a row has a {name} outside of the years 1 to 9999, which cannot be a partition; leave it out"
+                ) from error
 
     def _append(self, values: tuple[Any, ...], rows: pa.RecordBatch) -> None:
         limit = self._layout.max_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from deltalake import Schema
@@ -16,6 +16,27 @@ _IMPOSSIBLE: Final = re.compile(r"[ ,;{}()\n\t=]")
 _TYPES: Final = re.compile(
     r"string|long|integer|short|byte|double|float|boolean|binary|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)"
 )
+
+
+def check_columns(schema: StructType, partition_by: Sequence[str], uri: str) -> None:
+    """Raise TableSchemaError for columns that a new table cannot have."""
+    check_names(schema, uri)
+    for name in partition_by:
+        if name not in schema.names:
+            raise TableSchemaError(
+                f"{uri}: there is no column '{name}' to partition by; there are {', '.join(schema.names)}"
+            )
+    if partition_by and set(schema.names) <= set(partition_by):
+        raise TableSchemaError(f"{uri}: the result has no columns but those that it is partitioned by; add another one")
+
+
+def check_names(schema: StructType, uri: str) -> None:
+    """Raise TableSchemaError if two columns have the same name."""
+    known = set[str]()
+    for name in schema.names:
+        if name.lower() in known:
+            raise TableSchemaError(f"{uri}: there are two columns '{name}'; rename one, or leave it out")
+        known.add(name.lower())
 
 
 def delta_schema(schema: StructType, uri: str) -> Schema:
@@ -34,6 +55,7 @@ def new_columns(table: StructType, rows: StructType, uri: str) -> StructType:
 
     Raises TableSchemaError if a type would change.
     """
+    check_names(rows, uri)
     known = {field.name.lower(): field for field in table.fields}
     added = StructType()
     for field in rows.fields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
@@ -27,11 +28,19 @@ def statistics(footer: pq.FileMetaData) -> str:
         bounds = [each for each in found if each.has_min_max]
         if len(bounds) < sum(each.num_values > 0 for each in found) or not bounds:
             continue
-        if (least := _least(min(each.min for each in bounds))) is not None:
+        if (least := _least(_known(min, bounds, "min"))) is not None:
             smallest[name] = least
-        if (most := _most(max(each.max for each in bounds))) is not None:
+        if (most := _most(_known(max, bounds, "max"))) is not None:
             largest[name] = most
     return json.dumps({"numRecords": footer.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": nulls})
+
+
+def _known(choose: Callable[[Iterable[Any]], Any], groups: Sequence[Any], bound: str) -> Any:
+    """Return the bound of all groups, or None for a time beyond the years 1 to 9999, which Python does not have."""
+    try:
+        return choose(getattr(group, bound) for group in groups)
+    except (OverflowError, ValueError):
+        return None
 
 
 def _least(value: Any) -> Any:

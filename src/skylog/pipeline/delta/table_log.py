@@ -48,7 +48,10 @@ _UNREADABLE: Final = ("deletionVectors", "columnMapping")
 
 
 class TableFile(NamedTuple):
-    """A file of a version. `partition` has Python values, `smallest` and `largest` the bounds of columns."""
+    """A file of a version. `partition` has Python values, `smallest` and `largest` the bounds of columns.
+
+    There are no bounds of times, dates and structs.
+    """
 
     path: str
     size_bytes: int
@@ -204,7 +207,7 @@ class TableLog:
 
     def files(self) -> list[TableFile]:
         with delta_errors(self.storage):
-            rows = pa.table(self.table.get_add_actions()).to_pylist()
+            rows = _without_times(pa.table(self.table.get_add_actions())).to_pylist()
         return [
             TableFile(
                 row["path"],
@@ -309,6 +312,22 @@ class TableLog:
     def sync_since(self, version: int, *files: str) -> None:
         """Sync the commits since `version` to disk, and `files`, so that they survive a loss of power."""
         self.storage.sync(*files, *(f"{LOG}/{each:020}.json" for each in range(version + 1, self.version + 1)))
+
+
+def _without_times(actions: pa.Table) -> pa.Table:
+    """Return the files without bounds of times and dates, which may be in years that Python does not have."""
+    for name in {"min", "max"} & set(actions.column_names):
+        bounds = actions[name].combine_chunks()
+        fields = zip(bounds.type, bounds.flatten(), strict=True)
+        kept = {each.name: values for each, values in fields if not _is_time_or_nested(each.type)}
+        actions = actions.drop_columns([name])
+        if kept:
+            actions = actions.append_column(name, pa.StructArray.from_arrays(list(kept.values()), names=list(kept)))
+    return actions
+
+
+def _is_time_or_nested(kind: pa.DataType) -> bool:
+    return pa.types.is_temporal(kind) or pa.types.is_nested(kind)
 
 
 @contextmanager
