@@ -73,6 +73,15 @@ def test_describe_as_json_has_everything(skylog: Skylog, orders: str) -> None:
     assert document["reassignments"] == []
 
 
+def test_describe_says_when_the_brokers_only_know_how_the_cluster_was(skylog: Skylog, cluster: BrokerCluster) -> None:
+    for node_id in cluster.brokers:
+        cluster.store.cut(f"broker-{node_id}")
+    wait_until(lambda: "there is no controller" in skylog("cluster", "describe").stderr, "the sessions to expire")
+    for node_id in cluster.brokers:
+        cluster.store.heal(f"broker-{node_id}")
+    wait_until(lambda: "there is no controller" not in skylog("cluster", "describe").stderr, "a controller")
+
+
 def test_describe_names_the_partitions_and_brokers_with_problems(
     skylog: Skylog, cluster: BrokerCluster, orders: str
 ) -> None:

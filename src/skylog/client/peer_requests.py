@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from skylog.client.cluster import ClusterBroker, Reassignment
+from skylog.cluster.image import NO_CONTROLLER
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 from skylog.net.peer import Peer, PeerError, PeerSecurity
@@ -45,12 +46,15 @@ class ClusterNodes(NamedTuple):
 def describe_cluster(
     brokers: Iterable[ClusterBroker], timeout_s: float, security: PeerSecurity | None
 ) -> ClusterNodes | None:
-    """Return what the first broker that answers knows; None if none does."""
+    """Return what the first broker that knows a controller says, otherwise the last that answers; None if none does."""
+    found = None
     for broker in brokers:
         with suppress(PeerError):
             response = wait_for(_ask(broker, DescribeClusterRequest(), timeout_s, security))
-            return ClusterNodes(response.controller_id, {each.broker_id: each.rack for each in response.brokers})
-    return None
+            found = ClusterNodes(response.controller_id, {each.broker_id: each.rack for each in response.brokers})
+            if found.controller_id != NO_CONTROLLER:
+                break
+    return found
 
 
 def list_reassignments(

@@ -76,6 +76,7 @@ class Health:
         data_dir = broker.log_dir.path
         disk = await asyncio.get_running_loop().run_in_executor(None, shutil.disk_usage, data_dir)
         problems = [
+            *self._lost_membership(),
             *self._offline_logs(),
             *self._damaged_logs(),
             *self._uncleanable_logs(),
@@ -115,6 +116,11 @@ class Health:
             for name, failed_at in sorted(self._failed_at.items())
             if failed_at >= since
         ]
+
+    def _lost_membership(self) -> list[str]:
+        if self._broker.replicas.may_lead:
+            return []
+        return ["this broker is not part of the cluster, and leads nothing until it has joined: it looks for ZooKeeper"]
 
     def _offline_logs(self) -> list[str]:
         logs = [partition.log for partition in self._broker.replicas.all() if partition.log.failure is not None]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from skylog.cluster.image import NO_CONTROLLER
 from skylog.terminal import note, print_heading, print_json, print_table, stdout
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ def describe(
         return
     _print_brokers(cluster)
     stdout.print(f"\n{_summary(cluster)}")
+    if cluster.controller_id == NO_CONTROLLER:
+        note(
+            "there is no controller, and this is how the cluster was last: if it stays so, see whether ZooKeeper answers"
+        )
     if topics:
         _print_topics(cluster)
     if partitions:
