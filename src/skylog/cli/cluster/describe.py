@@ -42,7 +42,8 @@ def describe(
     stdout.print(f"\n{_summary(cluster)}")
     if cluster.controller_id == NO_CONTROLLER:
         note(
-            "there is no controller, and this is how the cluster was last: if it stays so, see whether ZooKeeper answers"
+            "there is no controller, and this is how the cluster was last; if that does not change, see whether "
+            "ZooKeeper answers"
         )
     if topics:
         _print_topics(cluster)
