@@ -25,6 +25,7 @@ from skylog.protocol.alter_partition_reassignments import (
 )
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from skylog.protocol.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from skylog.protocol.list_partition_reassignments import ListPartitionReassignmentsRequest
 from skylog.protocol.schema import Message
 
@@ -100,6 +101,22 @@ def alter_reassignments(
         for row in topic.partitions
         if row.error_code
     }
+
+
+def eligible_replicas(
+    brokers: Iterable[ClusterBroker], topics: Collection[str], timeout_s: float, security: PeerSecurity | None
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Return the replicas that may lead although they are not in sync (KIP-966); none if no broker tells."""
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in sorted(topics)])
+    for broker in brokers:
+        with suppress(SkylogError):
+            response = wait_for(_ask(broker, request, timeout_s, security))
+            return {
+                TopicPartition(topic.name, row.partition_index): tuple(row.eligible_leader_replicas or ())
+                for topic in response.topics
+                for row in topic.partitions
+            }
+    return {}
 
 
 def replica_sizes(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skylog import __version__
 from skylog.broker.metrics.replication import is_under_replicated
-from skylog.cluster.image import NO_LEADER
+from skylog.cluster.image import NO_LEADER, PartitionImage
 from skylog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Health:
     def _leaderless_partitions(self) -> list[str]:
         node_id, image = self._broker.identity.node_id, self._broker.metadata.image
         found = [
-            f"{TopicPartition(topic.name, index)} has no leader: no broker that has all of its messages is live"
+            f"{TopicPartition(topic.name, index)} has no leader: {_awaited(each)}"
             for topic in image.topics.values()
             for index, each in enumerate(topic.partitions)
             if each.leader == NO_LEADER and node_id in each.replicas
@@ -170,3 +170,10 @@ def _first_of(found: list[str], things: str = "logs") -> list[str]:
 
 def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
+
+
+def _awaited(partition: PartitionImage) -> str:
+    brokers = " or ".join(map(str, partition.complete_replicas))
+    if not brokers:
+        return "no broker is known to have all of its messages; an unclean election continues with what is left"
+    return f"it waits for broker {brokers}, which has all of its messages"
