@@ -27,8 +27,8 @@ _NAMED_LOGS: Final = 5
 class HealthReport:
     """The result of a health check. A broker with problems still serves its clients, but needs attention.
 
-    The `status` is healthy, degraded (only warnings: everything is served, but more failures could change that) or
-    critical (problems). A degraded broker counts as healthy.
+    The `status` is healthy, degraded (only warnings: other brokers are missing, not this one) or critical (problems). A
+    degraded broker counts as healthy.
     """
 
     healthy: bool
@@ -160,7 +160,11 @@ def _out_of_sync(partition: Partition) -> str:
     image = partition.image
     assert image is not None
     missing = [str(node) for node in image.replicas if node not in image.in_sync_replicas]
-    return f"{partition.name} has replicas that are out of sync, on brokers {', '.join(missing)}"
+    found = f"{partition.name} has replicas that are out of sync, on brokers {', '.join(missing)}"
+    if partition.has_enough_replicas:
+        return found
+    in_sync = f"{partition.in_sync_count} of {partition.required_in_sync} are in sync"
+    return f"{found}, and takes no messages with acks=all: {in_sync}"
 
 
 def _first_of(found: list[str], things: str = "logs") -> list[str]:
