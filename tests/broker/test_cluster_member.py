@@ -23,6 +23,7 @@ from skylog.limited_logger import LimitedLogger
 from skylog.net.peer import Peer
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.metadata import MetadataRequest
+from skylog.storage.log_dir import INCARNATION
 
 from .loop_cluster import GatedSession, LoopCluster, soon
 
@@ -368,6 +369,7 @@ def test_a_broker_of_a_cluster_refuses_the_directory_of_a_standalone_one(tmp_pat
         async with LoopCluster(tmp_path) as cluster:
             await cluster.start(1)
             await cluster.stop(1)
+            (cluster.data_dir(1) / INCARNATION).unlink()  # otherwise the standalone broker would refuse it
             alone = standalone_broker(cluster.data_dir(1), ServerConfig.parse({"node.id": "1"}))
             await alone.start("127.0.0.1", 0)
             await alone.topics.create("t", [[1]], {})

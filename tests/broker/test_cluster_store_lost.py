@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from skylog.broker.metrics import Health
 from skylog.cluster import UnknownOutcomeError
+from skylog.cluster.image import NO_CONTROLLER
 from skylog.errors import ErrorCode
 from skylog.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -17,6 +19,7 @@ from skylog.protocol.alter_partition_reassignments import (
 from skylog.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from skylog.protocol.create_topics import CreatableTopic, CreateTopicsRequest
 from skylog.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.elect_leaders import ElectLeadersRequest, ElectLeadersTopic
 from skylog.protocol.init_producer_id import InitProducerIdRequest
 
@@ -84,3 +87,20 @@ def test_a_change_that_may_have_been_made_has_timed_out(cluster: LocalCluster, m
     monkeypatch.setattr(cluster.sessions[1], "commit", commit)
     found = errors(cluster)
     assert found == dict.fromkeys(found, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def test_a_broker_without_a_session_does_not_take_what_it_knew_for_the_present(cluster: LocalCluster) -> None:
+    led = ElectLeadersRequest(topic_partitions=[ElectLeadersTopic(topic="t", partitions=[0])])
+
+    def outcome() -> tuple[int, int, bool]:
+        client = cluster.client(1)
+        found = client.ask(led, 2).replica_election_results[0].partition_result[0].error_code
+        health = cluster.run(Health(cluster.brokers[1]).report())
+        return found, client.ask(DescribeClusterRequest(), 1).controller_id, health.healthy
+
+    assert outcome() == (ErrorCode.ELECTION_NOT_NEEDED, 1, True)
+    cluster.without_store.add(1)
+    cluster.run(cluster.sessions[1].expire())
+    assert outcome() == (ErrorCode.NOT_CONTROLLER, NO_CONTROLLER, False)
+    cluster.without_store.clear()
+    until(lambda: outcome()[1:] == (2, True), "broker 1 to know the controller again")

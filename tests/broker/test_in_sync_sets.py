@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -207,8 +208,9 @@ def test_a_leader_whose_log_cannot_be_opened_lets_another_replica_lead(tmp_path:
     asyncio.run(run())
 
 
-def test_a_leader_whose_disk_is_full_lets_another_replica_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not at once: retention may make room. And not for a failure of a former leadership, or one that has passed."""
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
+    """The data directories whose disks are full, for half a second of patience."""
     append = Segment.append
     full: set[Path] = set()
 
@@ -219,6 +221,11 @@ def test_a_leader_whose_disk_is_full_lets_another_replica_lead(tmp_path: Path, m
 
     monkeypatch.setattr(Segment, "append", fail)
     monkeypatch.setattr(in_sync_sets, "WRITE_PATIENCE_S", 0.5)
+    return full
+
+
+def test_a_leader_whose_disk_is_full_lets_another_replica_lead(tmp_path: Path, full: set[Path]) -> None:
+    """Not at once: retention may make room. And not for a failure of a former leadership, or one that has passed."""
 
     async def run() -> None:
         async with LoopCluster(tmp_path, {"replica.lag.time.max.ms": "200"}) as cluster:
@@ -243,6 +250,40 @@ def test_a_leader_whose_disk_is_full_lets_another_replica_lead(tmp_path: Path, m
             await soon(lambda: cluster.partition(1).is_leader, "the old leader")
             await asyncio.sleep(0.8)
             assert cluster.partition(1).is_leader
+
+    asyncio.run(run())
+
+
+def test_a_follower_whose_disk_is_full_leaves_the_in_sync_set(tmp_path: Path, full: set[Path]) -> None:
+    """So producers do not wait until it lags. It joins again when there is room."""
+
+    async def run() -> None:
+        async with LoopCluster(tmp_path, {"min.insync.replicas": "2"}) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.create("t", [1, 2, 3])
+            full.add(cluster.data_dir(2))
+            began_s = time.monotonic()
+            await cluster.append(1, b"a")
+            assert time.monotonic() - began_s < 10  # replica.lag.time.max.ms is 30 s
+            assert cluster.image().in_sync_replicas == (1, 3)
+            full.clear()
+            await cluster.until_in_sync(1, 3, 2)
+            assert cluster.values(2) == [b"a"]
+
+    asyncio.run(run())
+
+
+def test_a_follower_whose_log_cannot_be_opened_leaves_the_in_sync_set(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            blocking = cluster.data_dir(2) / "t-0"
+            blocking.write_text("a file where the folder should be")
+            await cluster.brokers[1].topics.create("t", [[1, 2]])
+            await soon(lambda: cluster.image().in_sync_replicas == (1,), "the follower to leave")
+            blocking.unlink()
+            await cluster.brokers[2].replicas.reopen_offline()
+            await cluster.until_in_sync(1, 2)
 
     asyncio.run(run())
 

@@ -73,6 +73,29 @@ def test_describe_as_json_has_everything(skylog: Skylog, orders: str) -> None:
     assert document["reassignments"] == []
 
 
+def test_describe_says_when_the_brokers_only_know_how_the_cluster_was(skylog: Skylog, cluster: BrokerCluster) -> None:
+    for node_id in cluster.brokers:
+        cluster.store.cut(f"broker-{node_id}")
+    wait_until(lambda: "there is no controller" in skylog("cluster", "describe").stderr, "the sessions to expire")
+    for node_id in cluster.brokers:
+        cluster.store.heal(f"broker-{node_id}")
+    wait_until(lambda: "there is no controller" not in skylog("cluster", "describe").stderr, "a controller")
+
+
+def test_describe_names_the_broker_that_a_partition_without_a_leader_waits_for() -> None:
+    """Broker 2 was stopped last, but a start after a clean stop counts as one after a crash."""
+    with BrokerCluster(2, settings={"default.replication.factor": "2", "min.insync.replicas": "2"}) as cluster:
+        produce(cluster.bootstrap, "letters", ["a"])
+        wait_until(lambda: len(cluster.partition("letters").in_sync_replicas) == 2, "both in sync")
+        cluster.stop(1)
+        cluster.stop(2)
+        cluster.start(2)
+        skylog = Skylog(cluster.address(2))
+        assert "offline until broker 1 is back" in " ".join(skylog("cluster", "describe").stdout.split())
+        cluster.start(1)
+        wait_until(lambda: "0 offline" in skylog("cluster", "describe").stdout, "a leader")
+
+
 def test_describe_names_the_partitions_and_brokers_with_problems(
     skylog: Skylog, cluster: BrokerCluster, orders: str
 ) -> None:

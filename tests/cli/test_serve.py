@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -114,6 +115,29 @@ def test_an_explicit_address_that_is_not_available_is_an_error() -> None:
         "--console-host", "192.0.2.1", "--console-token", "open-sesame"
     )  # an address reserved by RFC 5737
     assert f"error: the console cannot listen on 192.0.2.1:{DEFAULT_PORT}" in message
+
+
+def test_a_full_disk_is_not_taken_for_an_address_that_is_not_available(tmp_path: Path) -> None:
+    with StoreServer() as store:
+        member = ["--metadata-store", store.address, "--no-console"]
+        with serving(tmp_path, *member) as process:
+            said(process)
+        result = subprocess.run(
+            [str(SKYLOG), "serve", "--data-dir", str(tmp_path), "--port", "0", *member],
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),  # a file may have no bytes
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    assert f"error: cannot use --data-dir {tmp_path}: File too large" in result.stderr
+
+
+def test_a_broker_alone_rejects_the_directory_of_a_broker_of_a_cluster(tmp_path: Path) -> None:
+    with StoreServer() as store, serving(tmp_path, "--metadata-store", store.address, "--no-console") as process:
+        said(process)
+    result = run_skylog("serve", "--port", "0", "--data-dir", str(tmp_path))
+    assert result.returncode == 1
+    assert "start it with --zookeeper" in result.stderr
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no.such.host.invalid"])

@@ -151,7 +151,7 @@ class Broker:
             self.election_rules,
             self.config,
         )
-        self.partition_changes = PartitionChanges(self.metadata, self.election_rules)
+        self.partition_changes = PartitionChanges(self.metadata, self.election_rules, lambda: self.replicas.may_lead)
         self.topic_rows = TopicRows(node_id, self.metadata, self.replicas)
         self.leader_client = LeaderClient(self)
         self.coordinator = GroupCoordinator(self, self.config.groups)

@@ -320,6 +320,6 @@ def _log_changes(before: TopicImage, now: TopicImage) -> None:
 
 def _log_leader(name: TopicPartition, partition: PartitionImage) -> None:
     if partition.leader == NO_LEADER:
-        logger.warning("%s is offline: none of its replicas in sync %s is live", name, partition.in_sync_replicas)
+        logger.warning("%s is offline: none of its complete replicas %s is live", name, partition.complete_replicas)
     else:
         logger.info("%s: broker %d leads in epoch %d", name, partition.leader, partition.leader_epoch)

@@ -34,9 +34,16 @@ Results = dict[int, KafkaError | None]
 class PartitionChanges:
     """Changes partitions by compare-and-set, and waits until the image has the changes."""
 
-    def __init__(self, metadata: ClusterMetadata, rules: Callable[[TopicImage], ElectionRules]) -> None:
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        rules: Callable[[TopicImage], ElectionRules],
+        is_member: Callable[[], bool],
+    ) -> None:
+        """`is_member` tells whether this broker is part of the cluster now: otherwise its image may be outdated."""
         self._metadata = metadata
         self._rules = rules
+        self._is_member = is_member
 
     async def apply(self, wanted: Mapping[str, Decisions], timeout_s: float) -> dict[str, Results]:
         """Change partitions of several topics. Return the results by topic."""
@@ -51,6 +58,8 @@ class PartitionChanges:
     async def _change(self, name: str, decisions: Decisions, timeout_s: float) -> Results:
         change = _Change(self._metadata, self._rules, decisions)
         try:
+            if not self._is_member():
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not part of the cluster now; try again")
             topic = self._metadata.image.topics.get(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")

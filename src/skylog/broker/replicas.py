@@ -148,18 +148,14 @@ class Replicas:
         image = self._topics.get(topic)
         return image is not None and 0 <= index < len(image.partitions)
 
-    def led_offline(self) -> list[tuple[TopicPartition, UUID, str]]:
-        """Return the partitions that this broker is to lead, but whose log could not be opened.
+    def offline_logs(self) -> list[tuple[TopicPartition, UUID, str]]:
+        """Return the partitions that this broker has, but whose log could not be opened.
 
         Each comes with the id of its topic and the reason. There are none while this broker may not lead.
         """
         if not self.may_lead:
             return []
-        return [
-            (name, topic.topic_id, reason)
-            for name, reason in self.offline.items()
-            if (topic := self._topics[name.topic]).partitions[name.partition].leader == self.node_id
-        ]
+        return [(name, self._topics[name.topic].topic_id, reason) for name, reason in self.offline.items()]
 
     def role_of(self, name: TopicPartition) -> Role | None:
         """Return the role of this broker's replica, or None if it has none."""

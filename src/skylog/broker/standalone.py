@@ -43,6 +43,11 @@ def _for_one_broker(config: ServerConfig) -> ServerConfig:
 
 def _check_nothing_is_lost(log_dir: LogDir) -> None:
     """Raise SkylogError if there are logs: without metadata they would be removed as those of deleted topics."""
+    if log_dir.last_incarnation is not None:
+        raise SkylogError(
+            f"{log_dir.path} was used by a broker of a cluster, which keeps its topics in ZooKeeper; "
+            "start it with --zookeeper, or choose another --data-dir"
+        )
     folders = log_dir.folders_with_data()
     if folders:
         raise SkylogError(

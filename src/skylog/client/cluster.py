@@ -30,6 +30,9 @@ class PartitionState:
 
     The first of `replicas` is the preferred leader. `offline_replicas` are on brokers that are not live. During a
     reassignment `replicas` has both the old and the new ones; `adding_replicas` are the new ones.
+
+    A partition without a leader waits for one of the replicas that have all committed messages: those in sync, and the
+    `eligible_replicas`, which are known only then.
     """
 
     partition: TopicPartition
@@ -38,6 +41,7 @@ class PartitionState:
     in_sync_replicas: tuple[int, ...]
     offline_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
+    eligible_replicas: tuple[int, ...] = ()
 
     @property
     def is_offline(self) -> bool:

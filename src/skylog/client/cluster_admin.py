@@ -56,18 +56,30 @@ class ClusterAdmin:
         nodes = self._requests.nodes(brokers)
         live = {broker.node_id for broker in brokers}
         adding = {each.partition: each.adding for each in reassignments}
+        partitions = [
+            _state(TopicPartition(name, index), row, live, adding)
+            for name in names
+            for index, row in sorted(metadata.topics[name].partitions.items())
+        ]
         return ClusterDescription(
             metadata.cluster_id or "",
             metadata.controller_id if nodes is None else nodes.controller_id,
             tuple(replace(broker, rack=nodes and nodes.racks.get(broker.node_id)) for broker in brokers),
-            tuple(
-                _state(TopicPartition(name, index), row, live, adding)
-                for name in names
-                for index, row in sorted(metadata.topics[name].partitions.items())
-            ),
+            tuple(self._with_eligible(partitions)),
             tuple(each for each in reassignments if topics is None or each.partition.topic in names),
             problem,
         )
+
+    def _with_eligible(self, partitions: list[PartitionState]) -> list[PartitionState]:
+        """Add the eligible replicas of partitions without a leader."""
+        topics = {each.partition.topic for each in partitions if each.is_offline}
+        if not topics:
+            return partitions
+        eligible = self._requests.eligible_replicas(topics)
+        return [
+            replace(each, eligible_replicas=eligible.get(each.partition, ())) if each.is_offline else each
+            for each in partitions
+        ]
 
     def list_reassignments(self) -> list[Reassignment]:
         """Return the reassignments under way, sorted by partition."""

@@ -153,6 +153,12 @@ class ClusterRequests:
 
         return replica_sizes(self.brokers(), partitions, SHORT_TIMEOUT_S, self._connection.peer_security())
 
+    def eligible_replicas(self, topics: Collection[str]) -> dict[TopicPartition, tuple[int, ...]]:
+        """Return the replicas that may lead although they are not in sync, of some topics."""
+        from skylog.client.peer_requests import eligible_replicas
+
+        return eligible_replicas(self.brokers(), topics, SHORT_TIMEOUT_S, self._connection.peer_security())
+
     def _controller(self) -> ClusterBroker:
         metadata = self.metadata()
         for broker in brokers_of(metadata):

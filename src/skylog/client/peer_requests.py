@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from skylog.client.cluster import ClusterBroker, Reassignment
+from skylog.cluster.image import NO_CONTROLLER
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
 from skylog.net.peer import Peer, PeerError, PeerSecurity
@@ -24,6 +25,7 @@ from skylog.protocol.alter_partition_reassignments import (
 )
 from skylog.protocol.describe_cluster import DescribeClusterRequest
 from skylog.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from skylog.protocol.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from skylog.protocol.list_partition_reassignments import ListPartitionReassignmentsRequest
 from skylog.protocol.schema import Message
 
@@ -45,12 +47,15 @@ class ClusterNodes(NamedTuple):
 def describe_cluster(
     brokers: Iterable[ClusterBroker], timeout_s: float, security: PeerSecurity | None
 ) -> ClusterNodes | None:
-    """Return what the first broker that answers knows; None if none does."""
+    """Return what the first broker that knows a controller says, otherwise the last that answers; None if none does."""
+    found = None
     for broker in brokers:
         with suppress(PeerError):
             response = wait_for(_ask(broker, DescribeClusterRequest(), timeout_s, security))
-            return ClusterNodes(response.controller_id, {each.broker_id: each.rack for each in response.brokers})
-    return None
+            found = ClusterNodes(response.controller_id, {each.broker_id: each.rack for each in response.brokers})
+            if found.controller_id != NO_CONTROLLER:
+                break
+    return found
 
 
 def list_reassignments(
@@ -96,6 +101,22 @@ def alter_reassignments(
         for row in topic.partitions
         if row.error_code
     }
+
+
+def eligible_replicas(
+    brokers: Iterable[ClusterBroker], topics: Collection[str], timeout_s: float, security: PeerSecurity | None
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Return the replicas that may lead although they are not in sync (KIP-966); none if no broker tells."""
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in sorted(topics)])
+    for broker in brokers:
+        with suppress(SkylogError):
+            response = wait_for(_ask(broker, request, timeout_s, security))
+            return {
+                TopicPartition(topic.name, row.partition_index): tuple(row.eligible_leader_replicas or ())
+                for topic in response.topics
+                for row in topic.partitions
+            }
+    return {}
 
 
 def replica_sizes(

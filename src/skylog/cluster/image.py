@@ -95,6 +95,11 @@ class PartitionImage:
     def is_reassigned(self) -> bool:
         return bool(self.adding or self.removing)
 
+    @property
+    def complete_replicas(self) -> tuple[int, ...]:
+        """The replicas that have every committed record. A partition without a leader waits for one of them."""
+        return (*self.in_sync_replicas, *self.eligible_replicas)
+
     def to_value(self) -> Value:
         value: Value = {
             "leader": self.leader,

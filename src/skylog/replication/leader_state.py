@@ -63,8 +63,7 @@ class FollowerProgress:
 class LeaderState:
     """The replicas of a partition in one leader epoch, as the leader sees them.
 
-    `followers` has all other replicas. `in_sync` is the committed in-sync set, this broker included. The leader cannot
-    write its own log since `failing_since_s`.
+    `followers` has all other replicas. `in_sync` is the committed in-sync set, this broker included.
     """
 
     __slots__ = (
@@ -72,7 +71,6 @@ class LeaderState:
         "_counted",
         "_min_in_sync",
         "epoch_start",
-        "failing_since_s",
         "followers",
         "in_sync",
         "node_id",
@@ -82,7 +80,6 @@ class LeaderState:
     def __init__(self, node_id: int, epoch_start: int) -> None:
         self.node_id = node_id
         self.epoch_start = epoch_start
-        self.failing_since_s: float | None = None
         self.followers: dict[int, FollowerProgress] = {}
         self.in_sync: frozenset[int] = frozenset()
         self.removing: frozenset[int] = frozenset()

@@ -186,7 +186,11 @@ def test_a_leader_with_replicas_out_of_sync_is_degraded_but_healthy(tmp_path: Pa
             (True, "healthy"),
             (True, "healthy"),
         ]
-        assert reports[0].warnings == ["t-0 has replicas that are out of sync, on brokers 2, 3"]
+        sentence = "t-0 has replicas that are out of sync, on brokers 2, 3"
+        assert reports[0].warnings == [f"{sentence}, and takes no messages with acks=all: 1 of 2 are in sync"]
+        topics = members.brokers[1].topics
+        await topics.configure(topics.get("t"), lambda now: {**now, "min.insync.replicas": "1"})
+        assert (await Health(members.live()[0]).report()).warnings == [sentence]
 
     in_cluster(tmp_path, scenario)
 
@@ -202,6 +206,6 @@ def test_a_partition_without_a_leader_is_critical_where_it_has_a_replica(tmp_pat
         reports = [await Health(broker).report() for broker in members.live()]
         assert [(each.healthy, each.status) for each in reports] == [(False, "critical"), (True, "healthy")]
         (problem,) = reports[0].problems
-        assert problem.startswith("t-0 has no leader")
+        assert problem == "t-0 has no leader: it waits for broker 1, which has all of its messages"
 
     in_cluster(tmp_path, scenario)

@@ -112,7 +112,8 @@ def _partition(
     broker: Broker, topic: TopicImage, index: int, is_offline: bool
 ) -> DescribeTopicPartitionsResponsePartition:
     offline = broker.identity.node_id if is_offline else None
-    view = partition_view(topic.partitions[index], broker.metadata.image.brokers, offline)
+    image = topic.partitions[index]
+    view = partition_view(image, broker.metadata.image.brokers, offline)
     return DescribeTopicPartitionsResponsePartition(
         error_code=view.error_code,
         partition_index=index,
@@ -120,8 +121,8 @@ def _partition(
         leader_epoch=view.leader_epoch,
         replica_nodes=view.replicas,
         isr_nodes=view.in_sync_replicas,
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(image.eligible_replicas),
+        last_known_elr=list(image.resigned),
         offline_replicas=view.offline_replicas,
     )
 

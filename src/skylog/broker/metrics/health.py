@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skylog import __version__
 from skylog.broker.metrics.replication import is_under_replicated
-from skylog.cluster.image import NO_LEADER
+from skylog.cluster.image import NO_LEADER, PartitionImage
 from skylog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ _NAMED_LOGS: Final = 5
 class HealthReport:
     """The result of a health check. A broker with problems still serves its clients, but needs attention.
 
-    The `status` is healthy, degraded (only warnings: everything is served, but more failures could change that) or
-    critical (problems). A degraded broker counts as healthy.
+    The `status` is healthy, degraded (only warnings: other brokers are missing, not this one) or critical (problems). A
+    degraded broker counts as healthy.
     """
 
     healthy: bool
@@ -76,6 +76,7 @@ class Health:
         data_dir = broker.log_dir.path
         disk = await asyncio.get_running_loop().run_in_executor(None, shutil.disk_usage, data_dir)
         problems = [
+            *self._lost_membership(),
             *self._offline_logs(),
             *self._damaged_logs(),
             *self._uncleanable_logs(),
@@ -116,6 +117,11 @@ class Health:
             if failed_at >= since
         ]
 
+    def _lost_membership(self) -> list[str]:
+        if self._broker.replicas.may_lead:
+            return []
+        return ["this broker is not part of the cluster, and leads nothing until it has joined: it looks for ZooKeeper"]
+
     def _offline_logs(self) -> list[str]:
         logs = [partition.log for partition in self._broker.replicas.all() if partition.log.failure is not None]
         found = [f"{name} is offline: {reason}" for name, reason in self._broker.replicas.offline.items()]
@@ -125,7 +131,7 @@ class Health:
     def _leaderless_partitions(self) -> list[str]:
         node_id, image = self._broker.identity.node_id, self._broker.metadata.image
         found = [
-            f"{TopicPartition(topic.name, index)} has no leader: no broker that has all of its messages is live"
+            f"{TopicPartition(topic.name, index)} has no leader: {_awaited(each)}"
             for topic in image.topics.values()
             for index, each in enumerate(topic.partitions)
             if each.leader == NO_LEADER and node_id in each.replicas
@@ -154,7 +160,11 @@ def _out_of_sync(partition: Partition) -> str:
     image = partition.image
     assert image is not None
     missing = [str(node) for node in image.replicas if node not in image.in_sync_replicas]
-    return f"{partition.name} has replicas that are out of sync, on brokers {', '.join(missing)}"
+    found = f"{partition.name} has replicas that are out of sync, on brokers {', '.join(missing)}"
+    if partition.has_enough_replicas:
+        return found
+    in_sync = f"{partition.in_sync_count} of {partition.required_in_sync} are in sync"
+    return f"{found}, and takes no messages with acks=all: {in_sync}"
 
 
 def _first_of(found: list[str], things: str = "logs") -> list[str]:
@@ -164,3 +174,10 @@ def _first_of(found: list[str], things: str = "logs") -> list[str]:
 
 def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
+
+
+def _awaited(partition: PartitionImage) -> str:
+    brokers = " or ".join(map(str, partition.complete_replicas))
+    if not brokers:
+        return "no broker is known to have all of its messages; an unclean election continues with what is left"
+    return f"it waits for broker {brokers}, which has all of its messages"

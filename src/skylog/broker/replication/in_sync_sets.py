@@ -7,6 +7,8 @@ unless they have stopped fetching: those would be removed and added in turn (KAF
 failed leaves the set if it has another member. So does one with a damaged batch that is not committed: followers reject
 the batch, and nothing could be committed after it. So does one whose appends have failed for some seconds: its disk may
 be full, and that of another replica not. So does one whose log could not be opened.
+
+A follower whose log has failed leaves by itself in the same cases: producers need not wait for it until it lags.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from skylog.broker.time_slice import TimeSlice
 from skylog.clock import Clock
 from skylog.cluster import ClusterMetadata, PartitionImage, TopicImage, VersionCheck, VersionConflictError
 from skylog.cluster.elections import ElectionRules, expand, joining_offset, resign, shrink
+from skylog.cluster.image import NO_LEADER
 from skylog.cluster.metadata import INCARNATIONS
 from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import TopicPartition
@@ -57,6 +60,7 @@ class InSyncSets:
         self._clock = clock
         self._last_fetch_s = last_fetch_s
         self._max_lag_s = max_lag_s
+        self._failing_since_s: dict[TopicPartition, float] = {}
         self._wanted: dict[str, dict[int, _Change]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._checking: asyncio.Task[None] | None = None
@@ -112,16 +116,18 @@ class InSyncSets:
 
     async def _check_all(self) -> None:
         time_slice = TimeSlice()
-        for name, topic_id, reason in self._replicas.led_offline():
-            await self._resign(name, topic_id, self._replicas.node_id, f"its log cannot be opened: {reason}")
+        for name, topic_id, reason in self._replicas.offline_logs():
+            await self._leave(name, topic_id, f"its log cannot be opened: {reason}")
         for partition in self._replicas.all():
             leading = partition.leading
             if leading is not None:
-                if await self._resigns(partition, leading):
+                if await self._resigns(partition):
                     continue
                 self._remove_lagging(partition)
                 self._add_caught_up(partition, leading)
-                await time_slice.yield_if_over()
+            elif (failure := self._failure(partition)) is not None:
+                await self._leave(partition.name, partition.topic_id, failure)
+            await time_slice.yield_if_over()
 
     def _add_caught_up(self, partition: Partition, leading: LeaderState) -> None:
         """Consider the followers again that could not be added when they fetched. One that is silent waits for that."""
@@ -130,50 +136,47 @@ class InSyncSets:
             if not leading.is_silent(node_id, now_s, self._max_lag_s):
                 self.consider(partition, node_id)
 
-    async def _resigns(self, partition: Partition, leading: LeaderState) -> bool:
+    async def _resigns(self, partition: Partition) -> bool:
         """Resign if the log of this leader cannot be replicated. Return whether there is nothing else to check."""
-        log = partition.log
-        if log.failure is not None:
-            await self._resign(partition.name, partition.topic_id, leading.node_id, log.failure)
-            return True
-        damage = log.uncommitted_damage
-        if damage is not None:
-            reason = f"the batch at offset {damage.due_offset} is damaged"
-            await self._resign(partition.name, partition.topic_id, leading.node_id, reason)
-        elif (failure := self._lasting_failure(partition, leading)) is not None:
-            reason = f"it cannot be written: {failure}"
-            await self._resign(partition.name, partition.topic_id, leading.node_id, reason)
-        return not partition.is_leader
+        failure, damage = self._failure(partition), partition.log.uncommitted_damage
+        if failure is None and damage is not None:
+            failure = f"the batch at offset {damage.due_offset} is damaged"
+        if failure is not None:
+            await self._leave(partition.name, partition.topic_id, failure)
+        return partition.log.failure is not None or not partition.is_leader
 
-    def _lasting_failure(self, partition: Partition, leading: LeaderState) -> str | None:
-        """Return why appends have failed for some seconds; None if they have not."""
-        failure, now_s = partition.log.write_failure(partition.leader_epoch), self._clock.monotonic()
+    def _failure(self, partition: Partition) -> str | None:
+        """Return why nothing can be written to a log, now or for some seconds; None if it can."""
+        failing, now_s = self._failing_since_s, self._clock.monotonic()
+        failure = partition.log.write_failure(partition.leader_epoch)
         if failure is None:
-            leading.failing_since_s = None
-        elif leading.failing_since_s is None:
-            leading.failing_since_s = now_s
-        elif now_s - leading.failing_since_s >= WRITE_PATIENCE_S:
-            return failure
-        return None
+            failing.pop(partition.name, None)
+        elif now_s - failing.setdefault(partition.name, now_s) >= WRITE_PATIENCE_S:
+            return f"it cannot be written: {failure}"
+        return partition.log.failure
 
-    async def _resign(self, name: TopicPartition, topic_id: UUID, node_id: int, reason: str) -> None:
-        """Let another complete replica lead in place of this one, if there is one."""
+    async def _leave(self, name: TopicPartition, topic_id: UUID, reason: str) -> None:
+        """Leave the in-sync set, so that nobody waits for this replica. If it leads, another complete one must."""
         topic = self._metadata.image.topics.get(name.topic)
 
         def decide(now: TopicImage) -> TopicImage:
-            partitions = list(now.partitions)
-            image = partitions[name.partition]
-            if image.leader != node_id or not {*image.in_sync_replicas, *image.eligible_replicas} - {node_id}:
+            before = now.partitions[name.partition]
+            image = _without(before, self._replicas.node_id, self._rules(now))
+            if image is before:
                 return now
-            partitions[name.partition] = resign(image, node_id, self._rules(now))
-            logger.error("%s: another broker must lead: %s", name, reason)
+            if before.leader == self._replicas.node_id:
+                logger.error("%s: another broker must lead: %s", name, reason)
+            else:
+                logger.error("%s: this broker leaves the in-sync set: %s", name, reason)
+            partitions = list(now.partitions)
+            partitions[name.partition] = image
             return dataclasses.replace(now, partitions=tuple(partitions))
 
         try:
             if topic is not None and topic.topic_id == topic_id:
                 await self._metadata.change_topic(topic, decide)
         except SkylogError as error:
-            logger.warning("%s cannot be led by another broker yet: %s", name, error)
+            logger.warning("%s: this broker cannot leave the in-sync set yet: %s", name, error)
 
     # -- commits
 
@@ -229,6 +232,16 @@ class InSyncSets:
         if all(new is old for new, old in zip(partitions, topic.partitions, strict=True)):
             return topic
         return dataclasses.replace(topic, partitions=tuple(partitions))
+
+
+def _without(image: PartitionImage, node_id: int, rules: ElectionRules) -> PartitionImage:
+    """Return a partition without a replica that cannot be written. A leader stays if no other replica is complete."""
+    if image.leader == node_id:
+        others = {*image.in_sync_replicas, *image.eligible_replicas} - {node_id}
+        return resign(image, node_id, rules) if others else image
+    if image.leader == NO_LEADER:
+        return image
+    return shrink(image, (node_id,), image.leader_epoch, rules)
 
 
 def _joining_offset(partition: Partition, node_id: int, image: PartitionImage, rules: ElectionRules) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skylog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from skylog.cluster.image import NO_CONTROLLER
 from skylog.terminal import note, print_heading, print_json, print_table, stdout
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ def describe(
         return
     _print_brokers(cluster)
     stdout.print(f"\n{_summary(cluster)}")
+    if cluster.controller_id == NO_CONTROLLER:
+        note(
+            "there is no controller, and this is how the cluster was last; if that does not change, see whether "
+            "ZooKeeper answers"
+        )
     if topics:
         _print_topics(cluster)
     if partitions:
@@ -117,11 +123,16 @@ def _ids(ids: Iterable[int]) -> str:
 def _problem(partition: PartitionState) -> str:
     behind = [each for each in partition.missing_replicas if each not in partition.offline_replicas]
     facts = [
-        *(["offline"] if partition.is_offline else []),
+        *([_offline(partition)] if partition.is_offline else []),
         *([f"broker {_ids(partition.offline_replicas)} missing"] if partition.offline_replicas else []),
         *([f"broker {_ids(behind)} not in sync"] if behind else []),
     ]
     return ", ".join(facts) or "-"
+
+
+def _offline(partition: PartitionState) -> str:
+    awaited = [*partition.in_sync_replicas, *partition.eligible_replicas]
+    return f"offline until broker {' or '.join(map(str, awaited))} is back" if awaited else "offline"
 
 
 # -- JSON
@@ -177,6 +188,7 @@ def _partition(each: PartitionState) -> dict[str, Any]:
         "preferred_leader": each.preferred_leader,
         "replicas": each.replicas,
         "in_sync_replicas": each.in_sync_replicas,
+        "eligible_replicas": each.eligible_replicas,
         "offline_replicas": each.offline_replicas,
         "under_replicated": each.is_under_replicated,
         "offline": each.is_offline,

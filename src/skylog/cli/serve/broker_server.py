@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 REACHABLE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 """The local address of a broker that listens on all interfaces."""
 
+DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+
 
 class BrokerCompanion(Protocol):
     """A background task that starts after the broker and stops before it."""
@@ -149,6 +151,8 @@ class BrokerServer:
         try:
             return broker, await broker.start(self.host, self.port)
         except OSError as error:
+            if _is_of_disk(error):
+                raise SkylogError(f"cannot use --data-dir {self.data_dir}: {error.strerror or error}") from error
             where = f"{self.host}:{9092 if self.port is None else self.port}"
             hint = "; choose another --port" if error.errno == errno.EADDRINUSE else "; check --host and --port"
             raise SkylogError(f"cannot listen on {where}: {error.strerror or error}{hint}") from error
@@ -264,6 +268,11 @@ class BrokerServer:
 
         beside = Path(security.of_listener(addresses[0].name).ssl_truststore_location).parent / CLIENT
         return beside if beside.is_file() else Path(CLIENT)
+
+
+def _is_of_disk(error: OSError) -> bool:
+    """Whether a file caused an error, not a socket."""
+    return error.filename is not None or error.errno in DISK_ERRORS
 
 
 def _own_user(config: ServerConfig) -> str | None:
