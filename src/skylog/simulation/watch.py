@@ -214,16 +214,16 @@ class Watch:
     def check_in_sync_sets(self) -> None:
         """Every replica in sync has everything that is committed. A process that is not ready is not asked."""
         for path in self._world.sessions.store.entries(TOPICS):
-            name = path.removeprefix(TOPICS)
-            topic = self._topic(name)
+            topic = self._topic(path.removeprefix(TOPICS))
             for index, image in enumerate(topic.partitions if topic is not None else ()):
+                assert topic is not None
                 for node_id in image.in_sync_replicas:
-                    self._check_member(name, index, node_id)
+                    self._check_member(topic, index, node_id)
 
-    def _check_member(self, name: str, index: int, node_id: int) -> None:
+    def _check_member(self, topic: TopicImage, index: int, node_id: int) -> None:
         broker = self._world.machines[node_id].broker
-        replica = broker.replicas._by_topic.get(name, {}).get(index) if broker is not None else None
-        if replica is None or replica.log.failure is not None:
+        replica = broker.replicas._by_topic.get(topic.name, {}).get(index) if broker is not None else None
+        if replica is None or replica.topic_id != topic.topic_id or replica.log.failure is not None:
             return
         known, reached = self._of(replica), replica.log.log_end_offset
         if reached < known.end:
