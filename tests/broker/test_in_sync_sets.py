@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from skylog.broker.partition import Partition
 from skylog.broker.replication import in_sync_sets
 from skylog.cluster import TopicImage
 from skylog.cluster.elections import ElectionRules
@@ -269,6 +270,33 @@ def test_a_follower_whose_disk_is_full_leaves_the_in_sync_set(tmp_path: Path, fu
             full.clear()
             await cluster.until_in_sync(1, 3, 2)
             assert cluster.values(2) == [b"a"]
+
+    asyncio.run(run())
+
+
+def test_a_follower_that_cannot_truncate_for_lack_of_room_leaves_the_in_sync_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former leader whose disk is full may have an epoch to remove, which takes a write before it can append."""
+    monkeypatch.setattr(in_sync_sets, "WRITE_PATIENCE_S", 0.5)
+    append, is_full = Partition.append_from_leader, True
+
+    def fail(partition: Partition, *given: Any) -> None:
+        if is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append(partition, *given)
+
+    monkeypatch.setattr(Partition, "append_from_leader", fail)
+
+    async def run() -> None:
+        nonlocal is_full
+        async with LoopCluster(tmp_path) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create("t", [1, 2])
+            await asyncio.wait_for(cluster.append(1, b"a"), 10)  # replica.lag.time.max.ms is 30 s
+            assert cluster.image().in_sync_replicas == (1,)
+            is_full = False
+            await cluster.until_in_sync(1, 2)
 
     asyncio.run(run())
 

@@ -218,6 +218,8 @@ def test_reassign_without_waiting_says_how_to_wait_and_to_cancel(
         assert f"to cancel it: skylog cluster reassign --topic {orders} --cancel" in began
         assert "1 being reassigned" in skylog("cluster", "describe").stdout
         assert is_throttled(cluster, orders)
+        other = skylog("cluster", "reassign", "--topic", orders, "--brokers", "1,3,4", "--no-wait").stderr
+        assert "1 partition being reassigned to other brokers: this replaces it" in other
         cancelled = skylog("cluster", "reassign", "--topic", orders, "--cancel")
         assert "cancelled the reassignment of 1 partition" in cancelled.stderr
     finally:

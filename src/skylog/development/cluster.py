@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import fcntl
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Final, Self
@@ -178,7 +179,7 @@ class DevelopmentCluster:
         settings = self._plan.broker_settings(count)
         for broker in self.brokers.values():
             broker.configure(self.zookeeper, settings, self._plan.log_level, self._file(CLUSTER))
-        _at_once(_start_named, self.brokers.values())
+        _start_all(self.brokers.values())
         self._wait_until_formed()
         for node_id, broker in self.brokers.items():
             self._supervise(f"broker {node_id}", broker)
@@ -226,6 +227,37 @@ class DevelopmentCluster:
             self._listener.close()
         if self._lock is not None:
             self._lock.close()
+
+
+def _start_all(brokers: Collection[ClusterBroker]) -> None:
+    """Start brokers, in parallel. If one does not start, or Ctrl-C comes, stop also those that are launched only then.
+
+    Ctrl-C may come while a thread is handed over, so the threads themselves say that they are at work.
+    """
+    at_work: set[int] = set()
+    is_over = threading.Event()
+
+    def start(broker: ClusterBroker) -> None:
+        at_work.add(broker.node_id)
+        try:
+            if not is_over.is_set():
+                _start_named(broker)
+        finally:
+            at_work.remove(broker.node_id)
+
+    threads = ThreadPoolExecutor(thread_name_prefix="cluster")
+    try:
+        for each in [threads.submit(start, broker) for broker in brokers]:
+            each.result()
+    except BaseException:
+        is_over.set()
+        while at_work:
+            for broker in brokers:
+                broker.stop()
+            time.sleep(_POLL_S)
+        raise
+    finally:
+        threads.shutdown(wait=False)
 
 
 def _start_named(broker: ClusterBroker) -> None:

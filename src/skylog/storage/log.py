@@ -63,7 +63,7 @@ class AppendResult(NamedTuple):
 
 
 class FailedWrite(NamedTuple):
-    """An append that has failed: the end of the log, the epoch of its leader, and the reason."""
+    """A write that has failed: the end of the log, the epoch of its leader, and the reason."""
 
     end_offset: int
     leader_epoch: int
@@ -386,15 +386,19 @@ class Log(DurableLog):
                 self._begin_epoch(leader_epoch, base_offset)
             active.append(batch, base_offset, header.max_timestamp, self._index_interval_bytes)
         except OSError as error:
-            self._failed_write = FailedWrite(self.log_end_offset, leader_epoch, str(error))
+            self.note_failed_write(leader_epoch, error)
             raise self._storage_error(error) from error
         self.log_end_offset = base_offset + header.last_offset_delta + 1
         if header.producer_id >= 0:
             self._note_producer(batch, header, base_offset, now_ms)
         return self._note_unflushed(header.record_count, now_ms)
 
+    def note_failed_write(self, leader_epoch: int, error: OSError) -> None:
+        """Remember that a write to one of the log's files has failed, and may succeed later."""
+        self._failed_write = FailedWrite(self.log_end_offset, leader_epoch, str(error))
+
     def write_failure(self, leader_epoch: int) -> str | None:
-        """Return why the last append in a leader epoch has failed; None if it has not, or the log has grown since."""
+        """Return why the last write in a leader epoch has failed; None if it has not, or the log has changed since."""
         failed = self._failed_write
         if failed is None or (failed.end_offset, failed.leader_epoch) != (self.log_end_offset, leader_epoch):
             return None

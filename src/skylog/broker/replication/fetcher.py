@@ -376,6 +376,8 @@ class ReplicaFetcher:
                 self._changed[key] = None  # DeleteRecords waits for it
         except (OSError, SkylogError) as error:
             self.failures += 1
+            if isinstance(error, OSError):  # an append notes its failure itself, a truncation does not
+                partition.log.note_failed_write(followed.epoch, error)
             limited_logger.error("%s cannot be replicated, retrying: %s", partition.name, error)
             self._changed.pop(key, None)
             self._send_later(key, DAMAGE_RETRY_S)
