@@ -234,6 +234,31 @@ def test_a_stream_counts_in_windows_and_goes_on_after_a_stop(
         windows.run(spark, skylog_broker.bootstrap, once=True, state=tmp_path / "elsewhere")
 
 
+def test_a_batch_that_was_stored_before_a_kill_is_not_stored_again_and_its_state_is_kept(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    @job(topic, Table(tmp_path / "counts"), stream=True)
+    def counts(events: DataFrame) -> DataFrame:
+        by_minute = events.withWatermark("timestamp", "1 minute").groupBy(F.window("timestamp", "1 minute"))
+        return by_minute.count().selectExpr("window.start AS start", "count")
+
+    def run(*minutes: int) -> None:
+        for minute in minutes:
+            send(skylog_broker.bootstrap, topic, comment(1), comment(2), at_ms=NOON_MS + minute * 60_000)
+        counts.run(spark, skylog_broker.bootstrap, once=True, state=tmp_path / "state")
+
+    run(0, 5)
+    run(5, 10)
+    commits = tmp_path / "state" / "commits"
+    newest = max((each for each in commits.iterdir() if each.name.isdigit()), key=lambda each: int(each.name))
+    newest.unlink()  # Spark had not noted the batch when it was killed
+    (commits / f".{newest.name}.crc").unlink()
+    run()
+    run(15)
+    found = query(tmp_path / "counts", "SELECT epoch_ms(start), count FROM t ORDER BY start")
+    assert found == [(NOON_MS + minute * 60_000, count) for minute, count in ((0, 2), (5, 4), (10, 2))]
+
+
 class Results:
     """A sink with the offsets of streams, in place of a table."""
 

@@ -2,7 +2,7 @@
 
 Spark stores offsets and state in a checkpoint. A topic gets each record once, because the data source's sink does not
 send a batch twice. Tables and databases store the number of the next batch with the results, as the offset of a stream,
-so that a batch that Spark repeats is skipped.
+so that a batch that Spark repeats is not written again. Only the state that it leads to is computed again.
 
 The checkpoint says how far a target has come, so it must not be used with another one, which would get only what is
 new. The file `skylog-stream` beside it names the target:
@@ -70,6 +70,11 @@ class StreamState:
     def location(self) -> str:
         """The location for Spark, which does not decode the part after the scheme."""
         return f"file:{self.path.absolute()}"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether Spark stores state for later batches, such as open windows, and not only offsets."""
+        return (self.path / "state").exists()
 
     def part(self, name: str) -> StreamState:
         return StreamState(self.path / name, self.reads)
@@ -144,6 +149,8 @@ def start_query(
         done = sink.offsets([stream.topic]).get(stream, 0)
         if done <= number:
             sink.write(batch, {stream: done} if done else {}, {stream: number + 1})
+        elif state.is_kept:
+            batch.write.format("noop").mode("overwrite").save()  # since Spark 4.3, each run must store the state itself
 
     return _start(rows.writeStream.foreachBatch(write), state, schedule, mode)
 
