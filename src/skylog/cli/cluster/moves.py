@@ -79,6 +79,7 @@ def carry_out(
     if under_way:
         note(f"{_partitions(len(under_way))} being reassigned already")
     whole = plan.including(under_way)
+    _note_replaced(admin, plan)
     try:
         with _noticing_ctrl_c() as check:
             if order.throttle is not None and whole.moves:
@@ -89,6 +90,14 @@ def carry_out(
     except KeyboardInterrupt:
         _advise(order)
         fail("interrupted", INTERRUPTED)
+
+
+def _note_replaced(admin: ClusterAdmin, plan: ReassignmentPlan) -> None:
+    """Tell of reassignments that this one replaces, such as those of a drain: whoever waits for them waits in vain."""
+    moving = admin.list_reassignments() if plan.moves else []
+    replaced = [each for each in moving if plan.targets.get(each.partition, each.target) != each.target]
+    if replaced:
+        note(f"{_partitions(len(replaced))} being reassigned to other brokers: this replaces it")
 
 
 @contextmanager
