@@ -524,3 +524,24 @@ print("ends", flush=True)
     command = [sys.executable, "-c", script, skylog_bootstrap, skylog_topic]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60))
     assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
+
+
+def test_a_process_ends_while_a_daemon_thread_reads(skylog_bootstrap: str, skylog_topic: str) -> None:
+    script = """if True:
+        import sys, threading, time
+        from skylog import Consumer, Producer
+
+        consumer = Consumer(sys.argv[2], group="daemon", bootstrap=sys.argv[1])
+        reading = threading.Event()
+
+        def read():
+            for message in consumer:
+                reading.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        with Producer(sys.argv[1]) as producer:
+            producer.send(sys.argv[2], b"")
+        assert reading.wait(20)
+        time.sleep(2)  # it waits for more
+    """
+    subprocess.run([sys.executable, "-c", script, skylog_bootstrap, skylog_topic], check=True, timeout=40)

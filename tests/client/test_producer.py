@@ -399,6 +399,25 @@ worker.join()
     assert len(consume(skylog_bootstrap, skylog_topic, 100)) == 100
 
 
+def test_a_process_ends_while_a_daemon_thread_sends(skylog_bootstrap: str, skylog_topic: str) -> None:
+    script = """if True:
+        import sys, threading
+        from skylog import Producer
+        from skylog.client import engine
+
+        def send():
+            while True:
+                producer.send(sys.argv[2], b"")
+
+        engine.EXIT_S = 1
+        producer = Producer(sys.argv[1])
+        producer.send(sys.argv[2], b"").result(20)
+        for _ in range(4):
+            threading.Thread(target=send, daemon=True).start()
+    """
+    subprocess.run([sys.executable, "-c", script, skylog_bootstrap, skylog_topic], check=True, timeout=40)
+
+
 @pytest.mark.parametrize("ending", [SystemExit, asyncio.CancelledError])
 def test_a_callback_that_ends_its_thread_ends_no_producer(
     skylog_bootstrap: str, skylog_topic: str, ending: type[BaseException], caplog: pytest.LogCaptureFixture

@@ -65,6 +65,25 @@ def test_a_log_cut_at_any_byte_ends_with_its_last_whole_batch(home: Home, tmp_pa
         assert read_all(log)[:-1] == expected
 
 
+@pytest.mark.parametrize("kept", [0.0, 0.5, None])
+def test_a_log_that_lacks_what_was_on_disk_says_so(
+    home: Home, caplog: pytest.LogCaptureFixture, kept: float | None
+) -> None:
+    stored = mixed(home, 11)
+    end_offset = header_of(stored[-1]).end_offset
+    assert home.open(recovery_point=end_offset).log_end_offset == end_offset
+    assert "was on disk" not in caplog.text
+    last = home.files(".log")[-1]
+    data = last.read_bytes()
+    if kept is None:
+        last.unlink()
+    else:
+        last.write_bytes(data[: int(len(data) * kept)])
+    log = home.open(recovery_point=end_offset)
+    expected = f"ends at offset {log.log_end_offset}, although all before {end_offset} was on disk"
+    assert f"{home.directory}: {expected}" in caplog.text
+
+
 def test_any_flipped_bit_after_a_crash_is_found_and_the_log_ends_before_it(home: Home, tmp_path: Path) -> None:
     stored = mixed(home, 11)
     last = home.files(".log")[-1]

@@ -403,8 +403,11 @@ class Consumer(Generic[ValueT]):
             self._engine.close(_ATTEMPTS_S)
 
     def _answer_rebalance(self) -> None:
-        """Answer a rebalance that waits for this member. librdkafka cannot free a client before."""
-        if not self._closed and not self.is_inherited:
+        """Answer a rebalance that waits for this member. librdkafka cannot free a client before.
+
+        A thread that still reads from it answers by itself, and keeps the client from being freed.
+        """
+        if not self._closed and not self.is_inherited and not self._inbox.is_being_filled:
             with contextlib.suppress(Exception):  # the process ends
                 self._inbox.fill(0, 1)
 

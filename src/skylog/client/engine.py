@@ -39,6 +39,7 @@ _CREATE_TOPIC_EVERY_S: Final = 5.0
 _ANY_PARTITION: Final = -1
 _IDLE_S: Final = 0.02
 _CONNECT_S: Final = 1.0
+_STOP_S: Final = 1.0  # at exit: a daemon thread may send on and on
 
 # After these errors it is unknown whether the broker has stored the message.
 _UNKNOWN_OUTCOME: Final = frozenset(
@@ -153,7 +154,7 @@ class Engine:
             self.flush(None if deadline is None else max(deadline - time.monotonic(), POLL_S))
             self.client.purge(in_queue=True, in_flight=True, blocking=False)
         self.stop_when_empty()
-        self._thread.join()
+        self._thread.join(None if deadline is None else max(deadline - time.monotonic(), _STOP_S))
         return left
 
     def _give_up(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
+from threading import get_ident
 from typing import Final, Generic
 
 from confluent_kafka import Consumer as LibraryConsumer
@@ -45,6 +46,7 @@ class Inbox(Generic[ValueT]):
         self._connection = connection
         self._wrap = message_maker(deserializer)
         self.is_interrupted = False  # during a fill: messages that it had taken from librdkafka are lost here
+        self._filling: set[int] = set()  # the threads that do it now
         self._errors: deque[LibraryMessage] = deque()
         self._out_of_range: dict[TopicPartition, OffsetOutOfRangeError] = {}
         self._moved: dict[TopicPartition, int] = {}  # the new offset, until a message arrives from there
@@ -58,9 +60,8 @@ class Inbox(Generic[ValueT]):
         if not self.ready:
             self._raise_errors()
         self.is_interrupted = True
-        first = self._client.poll(timeout_s)
-        if first is not None:
-            received = [first, *self._client.consume(max_messages - 1, 0)] if max_messages > 1 else [first]
+        received = self._receive(timeout_s, max_messages)
+        if received:
             good = [raw for raw in received if raw.error() is None]
             if len(good) < len(received):  # raised after the application has taken the messages before them
                 self._errors.extend(raw for raw in received if raw.error() is not None)
@@ -74,6 +75,22 @@ class Inbox(Generic[ValueT]):
         self._connection.take_errors(self._client, warns=True)
         if not self.ready:
             self._raise_errors()
+
+    def _receive(self, timeout_s: float, max_messages: int) -> list[LibraryMessage]:
+        thread = get_ident()
+        self._filling.add(thread)
+        try:
+            first = self._client.poll(timeout_s)
+            if first is None:
+                return []
+            return [first, *self._client.consume(max_messages - 1, 0)] if max_messages > 1 else [first]
+        finally:
+            self._filling.discard(thread)
+
+    @property
+    def is_being_filled(self) -> bool:
+        """Whether a thread fills it now. For another one, confluent-kafka's `poll` can wait for ever, even with 0 s."""
+        return bool(self._filling)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop the messages and errors of these partitions."""

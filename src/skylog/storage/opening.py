@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -18,6 +19,8 @@ from skylog.storage.recovery import recover, repair_indexes, restore_epochs, sea
 from skylog.storage.segment import REMOVED_SUFFIX, Segment, segment_bases
 from skylog.storage.segments import Segments
 from skylog.storage.unflushed import Unflushed
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ def open_log(
     new_files = _write_identity(directory, topic_id)
     epochs = LeaderEpochs(directory)
     found = [Segment(directory, base_offset, pool) for base_offset in segment_bases(directory)]
-    if not found:
+    is_new = not found
+    if is_new:
         found = [Segment(directory, log_start_offset, pool, create=True)]
     snapshots = snapshot_offsets(directory)
     # A clean stop writes a snapshot of the producers at the end of the log, so its name gives the end offset.
@@ -66,6 +70,14 @@ def open_log(
         repair_indexes(found, index_interval_bytes)
     else:
         log_end_offset = recover(found, recovery_point, epochs, index_interval_bytes)
+        if log_end_offset < recovery_point and not is_new:
+            logger.warning(
+                "%s: ends at offset %d, although all before %d was on disk: files are missing or cut short, "
+                "unless a truncation was interrupted",
+                directory,
+                log_end_offset,
+                recovery_point,
+            )
         recovery_point = min(recovery_point, log_end_offset)
         is_as_closed, is_recovered = False, True
     if epochs.is_lost:
