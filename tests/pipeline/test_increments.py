@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from unittest.mock import MagicMock
 
 import pytest
+from py4j.clientserver import ClientServerConnection, JavaParameters, PythonParameters
 from pyspark.sql import DataFrame, SparkSession
 
 from skylog import Admin
@@ -15,7 +18,7 @@ from skylog.client import BrokerUnreachableError, ConsumerGroups
 from skylog.model import TopicPartition
 from skylog.pipeline.increments import Increment, Increments
 from skylog.pipeline.one_task import FEW_OFFSETS
-from skylog.pipeline.runner import JobError, Progress, run_increments, with_restarts
+from skylog.pipeline.runner import JobError, Progress, plain_errors, run_increments, with_restarts
 from skylog.pipeline.schedule import CONTINUOUS, ONCE
 from skylog.spark.errors import StreamAheadError
 from skylog.testing import BrokerProcess, produce, wait_until
@@ -264,3 +267,16 @@ def test_a_job_starts_again_if_spark_had_no_python_process_in_time(caplog: pytes
     stopped.set()
     with_restarts("copy", run, stopped)
     assert errors == []
+
+
+def test_the_end_of_sparks_process_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    connection = ClientServerConnection(JavaParameters(port=port), PythonParameters(), MagicMock(), MagicMock())
+    with (
+        pytest.raises(JobError, match="copy: Spark's Java process has ended; start the job again"),
+        plain_errors("copy"),
+    ):
+        connection.connect_to_java_server()
+    with pytest.raises(ConnectionError), plain_errors("copy"):
+        raise ConnectionResetError("of a function")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from skylog.client import BrokerUnreachableError, DeliveryError
@@ -202,7 +204,16 @@ def plain_errors(name: str) -> Iterator[None]:
     """Convert Spark's errors to JobError with the message of the innermost error."""
     try:
         yield
+    except (ConnectionError, Py4JNetworkError) as error:
+        if not _is_of_py4j(error):
+            raise
+        raise JobError(f"{name}: Spark's Java process has ended; start the job again") from error
     except (PySparkException, Py4JError) as error:
         raised = _RAISED.findall(str(error))
         kind, message = raised[-1] if raised else (type(error).__name__, str(error).partition("\n")[0])
         raise JobError(f"{name}: {message}" if kind != "KeyError" else f"{name}: {kind}: {message}") from error
+
+
+def _is_of_py4j(error: BaseException) -> bool:
+    """Whether the connection to Spark's Java process has failed, and not another one, such as that of a function."""
+    return f"{os.sep}py4j{os.sep}" in traceback.extract_tb(error.__traceback__)[-1].filename

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
@@ -75,7 +75,8 @@ def running(
 
                 yield Running(spark, ReportedSchedule(every_s, status.waiting), stop, report)
         finally:
-            spark.stop()
+            with suppress(OSError):  # its Java process may have ended, which is no second error
+                spark.stop()
 
 
 def run_job(job: RunnableJob, cluster: Cluster, options: RunOptions, show: ProgressCallback | None = None) -> None:
