@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from unittest.mock import MagicMock
 
 import pytest
+from py4j.clientserver import ClientServerConnection, JavaParameters, PythonParameters
 from pyspark.sql import DataFrame, SparkSession
 
 from skylog import Admin
@@ -15,8 +18,9 @@ from skylog.client import BrokerUnreachableError, ConsumerGroups
 from skylog.model import TopicPartition
 from skylog.pipeline.increments import Increment, Increments
 from skylog.pipeline.one_task import FEW_OFFSETS
-from skylog.pipeline.runner import JobError, Progress, run_increments, with_restarts
+from skylog.pipeline.runner import JobError, Progress, plain_errors, run_increments, with_restarts
 from skylog.pipeline.schedule import CONTINUOUS, ONCE
+from skylog.spark.errors import StreamAheadError
 from skylog.testing import BrokerProcess, produce, wait_until
 
 
@@ -48,6 +52,21 @@ def test_an_increment_follows_the_one_before(spark: SparkSession, skylog_broker:
     assert values(spark, increments, second) == ["c"]
     assert increments.next(second.end) is None
     assert increments.lag(first.end) == 1
+
+
+def test_an_increment_without_records_goes_back_to_the_end_of_a_log_that_was_made_anew(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str
+) -> None:
+    produce(skylog_broker.bootstrap, topic, ["a"], partition=0)
+    done = {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0}
+    with pytest.raises(StreamAheadError, match=f"{topic}-0: offset 2 was read before, but the log ends at offset 1"):
+        Increments(skylog_broker.bootstrap, [topic]).next(done)
+    increments = Increments(skylog_broker.bootstrap, [topic], options={"failOnDataLoss": "false"})
+    cut = increments.next(done)
+    assert cut is not None
+    assert (cut.start, cut.end, cut.offsets) == ({}, {TopicPartition(topic, 0): 1, TopicPartition(topic, 1): 0}, 0)
+    assert values(spark, increments, cut) == []
+    assert increments.next(cut.end) is None
 
 
 def test_limits_of_the_source_hold_for_increments(
@@ -248,3 +267,16 @@ def test_a_job_starts_again_if_spark_had_no_python_process_in_time(caplog: pytes
     stopped.set()
     with_restarts("copy", run, stopped)
     assert errors == []
+
+
+def test_the_end_of_sparks_process_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    connection = ClientServerConnection(JavaParameters(port=port), PythonParameters(), MagicMock(), MagicMock())
+    with (
+        pytest.raises(JobError, match="copy: Spark's Java process has ended; start the job again"),
+        plain_errors("copy"),
+    ):
+        connection.connect_to_java_server()
+    with pytest.raises(ConnectionError), plain_errors("copy"):
+        raise ConnectionResetError("of a function")

@@ -23,6 +23,7 @@ from skylog.errors import ConfigError
 from skylog.job_status import JOBS_TOPIC, JobStatus
 from skylog.model import TopicPartition
 from skylog.pipeline import Cluster, Database, Progress, StoreError, Table, TableError, Topic, job, streams
+from skylog.pipeline.jobs.land import LandSettings, land
 from skylog.pipeline.schedule import ONCE
 from skylog.pipeline.streams import StateError, StreamState, start_query
 from skylog.testing import BrokerProcess, consume, produce, wait_until
@@ -86,6 +87,26 @@ def test_a_table_gets_every_event_once_and_keeps_what_does_not_parse(
     assert sum(progress.records for progress in told) == 10
     (group,) = ConsumerGroups(bootstrap).describe_groups([f"{topic}-group"])
     assert [part.lag for part in group.partitions] == [0, 0]
+
+
+def test_a_job_goes_on_with_a_topic_that_was_made_anew_if_told_so(
+    spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    own = job(topic, Table(tmp_path / "own"))(bodies)
+    admin = Admin(skylog_broker.bootstrap)
+    for numbers in (range(6), range(6, 8), range(8, 12)):
+        if numbers.start == 6:
+            admin.delete_topics([topic])
+            admin.create_topic(topic, partitions=2)
+        send(skylog_broker.bootstrap, topic, *(comment(number) for number in numbers), b"bad", b"bad")
+        own.run(spark, skylog_broker.bootstrap, once=True, options={"failOnDataLoss": "false"})
+        land(spark, skylog_broker.bootstrap, [topic], LandSettings(tmp_path), options={"failOnDataLoss": "false"})
+    known = [*range(6), *range(8, 12)]  # those of the new log before the first run after it was made are left out
+    for table, column in (("own", "id"), (topic, "attributes ->> 'id'")):
+        assert query(tmp_path / table, f"SELECT {column} FROM t ORDER BY CAST({column} AS INT)") == [
+            (str(number),) for number in known
+        ]
+        assert query(tmp_path / f"{table}__unparsed", "SELECT count(*) FROM t") == [(4,)]
 
 
 def test_unparsed_records_that_were_stored_before_a_crash_are_not_stored_again(

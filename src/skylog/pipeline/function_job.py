@@ -59,6 +59,8 @@ class FunctionJob:
 
     def apply(self, records: DataFrame, increment: Increment) -> None:
         side = self._side
+        if side is not None and (cut := increment.cut_from(self._done)):
+            side.cut(records, cut)
         if side is None or self._schema is None:
             self._sink.write(self._function(records), self._done, increment.end)
         else:
@@ -92,6 +94,13 @@ class _UnparsedRecords:
                 self._sink.write(found, known, after)
         finally:
             found.unpersist()
+
+    def cut(self, records: DataFrame, ends: Offsets) -> None:
+        """Go back to the ends of logs that are shorter now, so that what comes there is not taken for known."""
+        known = self._sink.offsets(self._topics)
+        lower = {key: end for key, end in ends.items() if end < known.get(key, 0)}
+        if lower:
+            self._sink.write(unparsed(records, self._schema).limit(0), known, {**known, **lower})
 
     def close(self) -> None:
         self._sink.close()

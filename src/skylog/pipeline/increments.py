@@ -45,6 +45,10 @@ class Increment:
         """The number of offsets. There are fewer records if the topic was compacted."""
         return sum(self.end[key] - offset for key, offset in self.start.items())
 
+    def cut_from(self, done: Offsets) -> Offsets:
+        """Return the ends that are before `done`, in logs that were lost or made again since."""
+        return {key: end for key, end in self.end.items() if end < done.get(key, 0)}
+
     def of_topic(self, topic: str) -> tuple[Offsets, Offsets]:
         """Return start and end for one topic."""
         start, end = ({key: at for key, at in each.items() if key.topic == topic} for each in (self.start, self.end))
@@ -103,17 +107,21 @@ class Increments:
     def next(self, done: Offsets | None) -> Increment | None:
         """Return the increment after `done`, or None if there are no new records.
 
+        It has no records, and lower end offsets, if logs end before `done` and the option failOnDataLoss is off.
+
         `done` is the end of the last increment, or None for the first one. It must be stored with the results, because
         it is committed to the group.
         """
-        first = offsets_json(self._start(done))
+        before = self._start(done)
+        first = offsets_json(before)
         last = self._reader.latestOffset(first, self._limit)
         starts: dict[TopicPartition, int] = {}
         for part in self._reader.partitions(first, last):  # raises an error if records are lost
             assert isinstance(part, ReadRange)
             key = part.topic_partition
             starts[key] = min(starts.get(key, part.start_offset), part.start_offset)
-        return Increment(starts, offsets_from_json(last)) if starts else None
+        increment = Increment(starts, offsets_from_json(last))
+        return increment if starts or increment.cut_from(before) else None
 
     def schema(self) -> StructType:
         """Return the columns of `frame`. Those of Avro values may grow from one increment to the next."""
@@ -135,7 +143,7 @@ class Increments:
         """
         ranges = _ranges(increment)
         tasks = [(each,) for each in divide(ranges, self._settings.min_partitions, self._max_records)]
-        is_small = increment.offsets <= FEW_OFFSETS and not self.has_set_tasks
+        is_small = not ranges or (increment.offsets <= FEW_OFFSETS and not self.has_set_tasks)
         schema = self.schema()
         return self._run(spark, RangeTask(self._settings, schema, [tuple(ranges)] if is_small else tasks), schema)
 
@@ -146,10 +154,10 @@ class Increments:
 
         The records do not go through Spark's JVM. Tasks are few, because each may write files.
         """
-        most = min(-(-increment.offsets // _LEAST_OFFSETS), _FEW_TASKS)
+        most = min(max(-(-increment.offsets // _LEAST_OFFSETS), 1), _FEW_TASKS)
         count = max(most, -(-increment.offsets // _MOST_OFFSETS))
         ranges = sorted(divide(_ranges(increment), count), key=len, reverse=True)
-        work = [sorted(ranges[number::count], key=_place) for number in range(min(count, len(ranges)))]
+        work = [sorted(ranges[number::count], key=_place) for number in range(min(count, max(len(ranges), 1)))]
         return self._run(spark, RangeTask(self._settings, self.schema(), work, function), schema)
 
     def _run(self, spark: SparkSession, task: RangeTask, schema: StructType | str) -> DataFrame:

@@ -41,6 +41,22 @@ class ShortenedLogError(KafkaError):
         return ShortenedLogError, (self.partition, self.requested_offset, self.end_offset)
 
 
+class StreamAheadError(KafkaError):
+    """A stream or a job has read further than its log reaches now."""
+
+    def __init__(self, partition: TopicPartition, start_offset: int, end_offset: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{partition}: offset {start_offset - 1} was read before, but the log ends at offset {end_offset}: the "
+            "topic was recreated, or the end of its log was lost; to read it from the beginning, use another target "
+            f"and, if there is one, another checkpoint; set failOnDataLoss=false to continue from offset {end_offset}",
+        )
+        self.partition, self.start_offset, self.end_offset = partition, start_offset, end_offset
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return StreamAheadError, (self.partition, self.start_offset, self.end_offset)
+
+
 class LostPartitionError(KafkaError):
     """A partition that a stream reads no longer exists."""
 

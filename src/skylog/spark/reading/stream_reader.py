@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from skylog.errors import KafkaError
 from skylog.model import TopicPartition
-from skylog.spark.errors import DataLossError, LostPartitionError, ShortenedLogError
+from skylog.spark.errors import DataLossError, LostPartitionError, StreamAheadError
 from skylog.spark.reading.options import ReadOptions
 from skylog.spark.reading.ranges import ReadRange, divide, share_out, within_log
 
@@ -140,7 +140,7 @@ class SkylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if key not in starts and first[key] > 0:
                 self._report_loss(DataLossError(key, 0, first[key]))
             if ends[key] < starts.get(key, 0):
-                self._report_loss(ShortenedLogError(key, starts[key] - 1, ends[key]))
+                self._report_loss(StreamAheadError(key, starts[key], ends[key]))
         ranges = [
             within_log(
                 ReadRange(*key, starts.get(key, first[key]), ends[key]),

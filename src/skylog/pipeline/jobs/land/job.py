@@ -131,6 +131,9 @@ class LandSteps:
         """Commit to each table. A crash between two commits loses nothing, because each table has its own offsets."""
         if records.schema != self._records:  # there are new versions of the values' schema
             self._adopt(records.schema)
+        for topic, table in self._tables.items():
+            if cut := increment.cut_from(table.offsets([topic])):
+                self._cut_unparsed(topic, cut)
         for _ in range(_TRIES):
             written = self._write(records, increment)
             if is_complete(written.by_topic(), increment, records):
@@ -232,7 +235,7 @@ class LandSteps:
         for topic, table in self._tables.items():
             start, end = increment.of_topic(topic)
             before = table.offsets([topic])
-            if not start and before:
+            if not start and before and not increment.cut_from(before):
                 continue
             ranges = count_ranges(
                 topic,
@@ -250,6 +253,13 @@ class LandSteps:
         before = side.offsets([topic])
         after = {key: max(offset, before.get(key, offset)) for key, offset in end.items()}
         side.commit([file for file in files if file.table == topic + UNPARSED], before=before, after=after)
+
+    def _cut_unparsed(self, topic: str, ends: Offsets) -> None:
+        """Go back to the ends of logs that are shorter now, so that what comes there is not taken for known."""
+        side = TableLog.open(self._warehouse.child(topic + UNPARSED))
+        if side is not None:
+            known = side.offsets([topic])
+            side.commit([], before=known, after={key: min(end, ends.get(key, end)) for key, end in known.items()})
 
     def _facts(self, table: TableLog, ranges: Sequence[CommittedRange]) -> dict[str, str]:
         return landed_facts(ranges, self._reported.get(table.storage.uri))
