@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -16,7 +17,7 @@ from confluent_kafka import TopicPartition as LibraryPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # not in the stubs
 
 from skylog.client import BrokerUnreachableError, Connection
-from skylog.errors import SkylogError
+from skylog.errors import ErrorCode, KafkaError, SkylogError
 from skylog.model import NO_OFFSET, TopicPartition
 from skylog.spark.kafka_settings import is_read_committed, library_settings
 from skylog.spark.reading.group_commits import GroupCommits
@@ -27,6 +28,11 @@ logger = logging.getLogger(__name__)
 
 _UNKNOWN_PROPERTY: Final = re.compile(r'No such configuration property: "(.+?)"')
 _SPEC: Final[Any] = OffsetSpec  # its methods are not typed
+_RETRY_S: Final = 0.5
+_FIRST_ATTEMPT_S: Final = 2.0
+_OF_NEW_LEADERS: Final = frozenset(
+    {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE}
+)
 
 
 class Cluster:
@@ -81,28 +87,57 @@ class Cluster:
         return rows
 
     def _list_offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        if not specs:
-            return {}
+        """Ask again, until the timeout, for partitions whose leader has just changed, while some broker answers.
+
+        librdkafka asks the leader that it knows, and waits for that if it has gone. So the first attempt is short.
+        """
+        found: dict[TopicPartition, int] = {}
+        deadline, attempt_s = time.monotonic() + self._connection.timeout_s, _FIRST_ATTEMPT_S
+        while missing := {key: spec for key, spec in specs.items() if key not in found}:
+            errors = self._request_offsets(missing, found, min(attempt_s, self._connection.timeout_s))
+            if errors:
+                if time.monotonic() > deadline:
+                    raise errors[0]
+                time.sleep(_RETRY_S)
+                self._connection.metadata(self._client)  # raises if no broker can be reached
+                attempt_s *= 2
+        return found
+
+    def _request_offsets(
+        self, specs: Mapping[TopicPartition, Any], found: dict[TopicPartition, int], timeout_s: float
+    ) -> list[SkylogError]:
+        """Add the offsets of partitions to those found. Return the errors of the others, which will pass."""
         requested = {LibraryPartition(*key): spec for key, spec in specs.items()}
-        futures = self._client.list_offsets(
-            requested, isolation_level=self._isolation, request_timeout=self._connection.timeout_s
-        )
-        found = {}
+        futures = self._client.list_offsets(requested, isolation_level=self._isolation, request_timeout=timeout_s)
+        errors: list[SkylogError] = []
         for key, future in futures.items():
             name = TopicPartition(key.topic, key.partition)
             try:
-                offset = future.result(self._connection.timeout_s + 1).offset
+                offset = future.result(timeout_s + 1).offset
             except KafkaException as error:
                 if error.args[0].code() == LibraryError._NOENT:  # librdkafka: "No leaders found"
-                    raise self._no_leader(name) from error
-                raise self._connection.error(error, str(name)) from error
-            if offset == OFFSET_INVALID:  # the leader went away; librdkafka reports no error then
-                raise self._no_leader(name)
-            found[name] = offset
-        return found
+                    errors.append(self._no_leader(name))
+                    continue
+                failed = self._connection.error(error, str(name))
+                if not _will_pass(failed):
+                    raise failed from error
+                errors.append(failed)
+            else:
+                if offset == OFFSET_INVALID:  # the leader went away; librdkafka reports no error then
+                    errors.append(self._no_leader(name))
+                else:
+                    found[name] = offset
+        return errors
 
     def _no_leader(self, name: TopicPartition) -> BrokerUnreachableError:
         return BrokerUnreachableError(self._connection.bootstrap, f"{name} has no leader")
+
+
+def _will_pass(error: SkylogError) -> bool:
+    """Whether a partition has no leader that answers, which is so for a while after a broker has gone."""
+    return isinstance(error, BrokerUnreachableError) or (
+        isinstance(error, KafkaError) and error.code in _OF_NEW_LEADERS
+    )
 
 
 class UserConnection(Connection):
