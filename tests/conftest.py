@@ -30,9 +30,11 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", jvm.options())
 os.environ.setdefault("SKYLOG_WORKER_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_PYTHON", str(Path(__file__).with_name("spark") / "worker_python"))
 
-# Who is started in the background may have to ignore Ctrl-C, and so would what it starts: programs under test, too.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Who is started in the background may have to ignore Ctrl-C, or the end of the terminal if it was started by `nohup`.
+# So would what it starts: programs under test, too.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 HAS_SPARK = importlib.util.find_spec("pyspark") is not None
 collect_ignore = [] if HAS_SPARK else ["spark", "pipeline"]

@@ -114,6 +114,8 @@ class Cluster:
             name = TopicPartition(key.topic, key.partition)
             try:
                 offset = future.result(timeout_s + 1).offset
+            except TimeoutError:  # librdkafka takes longer than it was given
+                errors.append(self._no_leader(name))
             except KafkaException as error:
                 if error.args[0].code() == LibraryError._NOENT:  # librdkafka: "No leaders found"
                     errors.append(self._no_leader(name))
