@@ -275,15 +275,16 @@ def uncollected() -> Iterator[None]:
 def test_a_closed_producer_frees_its_client_and_keeps_its_counts(
     skylog_bootstrap: str, skylog_topic: str, is_audited: bool
 ) -> None:
-    audit = ProducerAudit("web-1") if is_audited else None
-    producer = Producer(skylog_bootstrap, audit=audit, partitioner=lambda key, count: None)
-    producer.send(skylog_topic, "a").result(20)
-    assert producer._engine is not None
-    client = weakref.ref(producer._engine.client)
-    assert client() is not None
-    assert producer.close() == 0
-    wait_until(lambda: client() is None, "the client to be freed")  # the last one to use it may be another thread
-    assert (producer.delivered_count, producer.failed_count, producer.close()) == (1, 0, 0)
+    for _ in range(2):  # the second one finds that the topic of the audit exists already
+        audit = ProducerAudit("web-1") if is_audited else None
+        producer = Producer(skylog_bootstrap, audit=audit, partitioner=lambda key, count: None)
+        producer.send(skylog_topic, "a").result(20)
+        assert producer._engine is not None
+        client = weakref.ref(producer._engine.client)
+        assert client() is not None
+        assert producer.close() == 0
+        wait_until(lambda client=client: client() is None, "the client to be freed")  # type: ignore[misc]
+        assert (producer.delivered_count, producer.failed_count, producer.close()) == (1, 0, 0)
 
 
 @pytest.mark.usefixtures("uncollected")

@@ -252,7 +252,12 @@ class Connection:
                 return metadata
 
     def error(self, error: LibraryError | KafkaException, doing: str) -> SkylogError:
-        """Translate an error of librdkafka to the exception to raise. `doing` becomes the start of its message."""
+        """Translate an error of librdkafka to the exception to raise. `doing` becomes the start of its message.
+
+        It loses its traceback: the future that it comes from keeps it, and would keep the callers and their clients.
+        """
+        if isinstance(error, KafkaException):
+            error.__traceback__ = None
         cause = _library_error(error)
         code = cause.code()
         if code in _UNREACHABLE:
