@@ -237,14 +237,15 @@ def test_a_topic_gets_every_result_once_with_as_many_partitions_as_the_source(
     }
 
 
+def count_by_minute(events: DataFrame) -> DataFrame:
+    by_minute = events.withWatermark("timestamp", "1 minute").groupBy(F.window("timestamp", "1 minute"))
+    return by_minute.count().selectExpr("window.start AS start", "count")
+
+
 def test_a_stream_counts_in_windows_and_goes_on_after_a_stop(
     spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    @job(topic, Table(tmp_path / "windows"), stream=True)
-    def windows(events: DataFrame) -> DataFrame:
-        by_minute = events.withWatermark("timestamp", "1 minute").groupBy(F.window("timestamp", "1 minute"))
-        return by_minute.count().selectExpr("window.start AS start", "count")
-
+    windows = job(topic, Table(tmp_path / "windows"), stream=True)(count_by_minute)
     for minutes in ((0,), (0,), (5, 10)):  # the state of a minute lives from run to run
         for minute in minutes:
             send(skylog_broker.bootstrap, topic, comment(1), comment(2), at_ms=NOON_MS + minute * 60_000)
@@ -258,10 +259,7 @@ def test_a_stream_counts_in_windows_and_goes_on_after_a_stop(
 def test_a_batch_that_was_stored_before_a_kill_is_not_stored_again_and_its_state_is_kept(
     spark: SparkSession, skylog_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    @job(topic, Table(tmp_path / "counts"), stream=True)
-    def counts(events: DataFrame) -> DataFrame:
-        by_minute = events.withWatermark("timestamp", "1 minute").groupBy(F.window("timestamp", "1 minute"))
-        return by_minute.count().selectExpr("window.start AS start", "count")
+    counts = job(topic, Table(tmp_path / "counts"), stream=True)(count_by_minute)
 
     def run(*minutes: int) -> None:
         for minute in minutes:

@@ -93,7 +93,7 @@ def carry_out(
 
 
 def _note_replaced(admin: ClusterAdmin, plan: ReassignmentPlan) -> None:
-    """Tell of reassignments that this one replaces, such as those of a drain: whoever waits for them waits in vain."""
+    """Name the reassignments that this one replaces, such as those of a drain that still waits for them."""
     moving = admin.list_reassignments() if plan.moves else []
     replaced = [each for each in moving if plan.targets.get(each.partition, each.target) != each.target]
     if replaced:
